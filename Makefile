@@ -1,0 +1,34 @@
+# Every target sets up what it needs by itself; a second call reuses the environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint bench figures clean
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/hidden_taps.py
+
+# Two workers of one thread each suit small tensors better than one worker of two threads.
+test: $(INSTALLED) lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks
+
+figures: $(INSTALLED)
+	$(BIN)/python docs/figures/draw.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info
+
+# The stamp is newer than the two files that say what to install, or the install runs again.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@

@@ -1,0 +1,313 @@
+"""Layers: ``Dcls1d/2d/3d``, whose taps learn their positions, and ``Conv1d/2d/3d``, torch's own made fast."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .convolution import Padding, check_groups, check_padding_mode, convolve, resolve_padding
+from .interpolation import Interpolation, find_interpolation
+from .kernel import dense_kernel, per_axis
+
+
+class _FastConvNd:
+    """Puts :func:`convolve` where a torch layer calls its own convolution."""
+
+    padding: Any
+    stride: Any
+    dilation: Any
+    groups: int
+    padding_mode: str
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if any(d != 1 for d in self.dilation):
+            return super()._conv_forward(input, weight, bias)  # type: ignore[misc,no-any-return]
+        return convolve(input, weight, bias, self.stride, self.padding, self.groups, self.padding_mode)
+
+
+class Conv1d(_FastConvNd, nn.Conv1d):
+    """:class:`torch.nn.Conv1d` computed by :func:`convolve`: same arguments, parameters and results."""
+
+
+class Conv2d(_FastConvNd, nn.Conv2d):
+    """:class:`torch.nn.Conv2d` computed by :func:`convolve`: same arguments, parameters and results.
+
+    >>> layer = Conv2d(8, 8, kernel_size=23, padding=11, groups=8)
+    >>> isinstance(layer, torch.nn.Conv2d), layer(torch.randn(2, 8, 14, 14)).shape
+    (True, torch.Size([2, 8, 14, 14]))
+    """
+
+
+class Conv3d(_FastConvNd, nn.Conv3d):
+    """:class:`torch.nn.Conv3d` computed by :func:`convolve`: same arguments, parameters and results."""
+
+
+Self = TypeVar("Self", bound="DclsNd")
+
+
+class DclsNd(nn.Module):
+    """What ``Dcls1d``, ``Dcls2d`` and ``Dcls3d`` have in common; use one of these."""
+
+    axes: ClassVar[int]
+    conv: ClassVar[type[nn.Conv1d] | type[nn.Conv2d] | type[nn.Conv3d]]
+
+    weight: nn.Parameter
+    position: nn.Parameter
+    sigma: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_count: int,
+        dilated_kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: Padding = 0,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        interpolation: str | Interpolation = "gauss",
+        dense_axes: Sequence[int] = (),
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_groups(in_channels, out_channels, groups)
+        check_padding_mode(padding_mode)
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        (self.kernel_count,) = per_axis("kernel_count", kernel_count, axes=1)
+        self.dilated_kernel_size = per_axis("dilated_kernel_size", dilated_kernel_size, self.axes)
+        self.stride = per_axis("stride", stride, self.axes)
+        resolve_padding(padding, self.dilated_kernel_size, self.stride)  # raises now rather than in forward
+        self.padding = padding
+        self.padding_mode = padding_mode
+        self.interpolation = find_interpolation(interpolation)
+        self.dense_axes = self._check_dense_axes(dense_axes)
+
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a floating point dtype, got {dtype}")
+        dense_sizes = (self.dilated_kernel_size[axis] for axis in self.dense_axes)
+        shape = (out_channels, in_channels // groups, *dense_sizes, self.kernel_count)
+        per_element = (len(self.learned_axes), *shape)
+
+        def parameter(*size: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*size, device=device, dtype=dtype))
+
+        self.weight = parameter(*shape)
+        self.position = parameter(*per_element)
+        self.register_parameter("sigma", parameter(*per_element) if self.interpolation.has_width else None)
+        self.register_parameter("bias", parameter(out_channels) if bias else None)
+        self.reset_parameters()
+
+    @property
+    def learned_axes(self) -> tuple[int, ...]:
+        """The kernel axes along which positions are learned, in kernel order."""
+        return tuple(axis for axis in range(self.axes) if axis not in self.dense_axes)
+
+    def reset_parameters(self) -> None:
+        """Draw weights as torch's convolutions do, positions from N(0, 0.5), and set the starting width."""
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        nn.init.normal_(self.position, std=0.5)
+        self.clamp_positions_()
+        if self.sigma is not None:
+            assert self.interpolation.initial_sigma is not None
+            nn.init.constant_(self.sigma, self.interpolation.initial_sigma)
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.weight[0].numel())
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    @torch.no_grad()
+    def clamp_positions_(self) -> None:
+        """Move positions that have left the grid back to its edge, in place, where the interpolation needs it.
+
+        The first tap lies at ``-(size // 2)``, the last at ``(size - 1) // 2``.
+        """
+        if self.interpolation.on_grid:
+            for position, axis in zip(self.position, self.learned_axes, strict=True):
+                size = self.dilated_kernel_size[axis]
+                position.clamp_(-(size // 2), (size - 1) // 2)
+
+    def dense_kernel(self) -> Tensor:
+        """The kernel that the layer convolves with, ``(out, in / groups, *dilated_kernel_size)``."""
+        size = [self.dilated_kernel_size[axis] for axis in self.learned_axes]
+        kernel = dense_kernel(self.weight, self.position, self.sigma, size, self.interpolation)
+        if not self.dense_axes:
+            return kernel
+        # From (out, in / groups, *dense, *learned) to kernel order.
+        order = (*self.dense_axes, *self.learned_axes)
+        return kernel.permute(0, 1, *(2 + order.index(axis) for axis in range(self.axes)))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Convolve ``input``, ``(batch, in, *spatial)`` or ``(in, *spatial)``, with the dense kernel."""
+        kernel = self.dense_kernel()
+        return convolve(input, kernel, self.bias, self.stride, self.padding, self.groups, self.padding_mode)
+
+    @torch.no_grad()
+    def to_conv(self) -> nn.Conv1d | nn.Conv2d | nn.Conv3d:
+        """A convolution that computes the same function with the kernel as it is now."""
+        conv = self.conv(
+            self.in_channels,
+            self.out_channels,
+            self.dilated_kernel_size,  # type: ignore[arg-type]
+            stride=self.stride,  # type: ignore[arg-type]
+            padding=self.padding,  # type: ignore[arg-type]
+            groups=self.groups,
+            bias=self.bias is not None,
+            padding_mode=self.padding_mode,
+            device="meta",
+        )
+        conv.weight = nn.Parameter(self.dense_kernel().contiguous(), requires_grad=self.weight.requires_grad)
+        if self.bias is not None:
+            conv.bias = nn.Parameter(self.bias.clone(), requires_grad=self.bias.requires_grad)
+        return conv.train(self.training)
+
+    @classmethod
+    @torch.no_grad()
+    def from_conv(
+        cls: type[Self],
+        conv: nn.Conv1d | nn.Conv2d | nn.Conv3d,
+        kernel_count: int,
+        dilated_kernel_size: int | Sequence[int],
+        interpolation: str | Interpolation = "gauss",
+        dense_axes: Sequence[int] = (),
+    ) -> Self:
+        """A layer in place of ``conv``: same channels, stride and groups, same bias, same output shape.
+
+        Weights, positions and widths are drawn anew. Padding grows with the size, so that the middle
+        tap of the new kernel meets the input where the middle tap of the old one did.
+
+        >>> conv = torch.nn.Conv2d(8, 16, kernel_size=3, stride=2, padding=1)
+        >>> Dcls2d.from_conv(conv, kernel_count=5, dilated_kernel_size=9)
+        Dcls2d(8, 16, kernel_count=5, dilated_kernel_size=(9, 9), stride=(2, 2), padding=(4, 4), interpolation=gauss)
+        """
+        if not isinstance(conv, nn.Conv1d | nn.Conv2d | nn.Conv3d) or len(conv.kernel_size) != cls.axes:
+            raise TypeError(f"conv must be a torch.nn.Conv{cls.axes}d, got {type(conv).__name__}")
+        size = per_axis("dilated_kernel_size", dilated_kernel_size, cls.axes)
+        layer = cls(
+            conv.in_channels,
+            conv.out_channels,
+            kernel_count,
+            size,
+            stride=conv.stride,
+            padding=_padding_for(conv, size),
+            groups=conv.groups,
+            bias=conv.bias is not None,
+            padding_mode=conv.padding_mode,
+            interpolation=interpolation,
+            dense_axes=dense_axes,
+            device=conv.weight.device,
+            dtype=conv.weight.dtype,
+        )
+        if conv.bias is not None and layer.bias is not None:
+            layer.bias.copy_(conv.bias)
+            layer.bias.requires_grad_(conv.bias.requires_grad)
+        return layer.train(conv.training)
+
+    def extra_repr(self) -> str:
+        """The arguments that make this layer, without those left at their default."""
+        parts = [
+            f"{self.in_channels}, {self.out_channels}, kernel_count={self.kernel_count}, "
+            f"dilated_kernel_size={self.dilated_kernel_size}"
+        ]
+        defaults = {
+            "stride": (1,) * self.axes,
+            "padding": 0,
+            "groups": 1,
+            "padding_mode": "zeros",
+            "dense_axes": (),
+        }
+        parts += [
+            f"{name}={getattr(self, name)}" for name in defaults if getattr(self, name) != defaults[name]
+        ]
+        if self.bias is None:
+            parts.append("bias=False")
+        return ", ".join([*parts, f"interpolation={self.interpolation.name}"])
+
+    def _check_dense_axes(self, dense_axes: Sequence[int]) -> tuple[int, ...]:
+        axes = tuple(sorted(dense_axes))
+        if len(set(axes)) != len(axes) or not set(axes) <= set(range(self.axes)):
+            raise ValueError(
+                f"dense_axes must be distinct axes from 0 to {self.axes - 1}, got {dense_axes!r}"
+            )
+        if len(axes) == self.axes:
+            raise ValueError(f"dense_axes must leave at least one axis to learn, got {dense_axes!r}")
+        return axes
+
+
+def _padding_for(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, size: tuple[int, ...]) -> Padding:
+    """The padding with which a kernel of ``size`` gives the output shape of ``conv``, middle on middle."""
+    extent = tuple(d * (k - 1) + 1 for d, k in zip(conv.dilation, conv.kernel_size, strict=True))
+    pairs = []
+    for (before, after), old, new in zip(
+        resolve_padding(conv.padding, extent, conv.stride), extent, size, strict=True
+    ):
+        shift = new // 2 - old // 2
+        pairs.append((before + shift, after + new - old - shift))
+    if all(before == after for before, after in pairs):
+        return tuple(before for before, _ in pairs)
+    return tuple(pairs)
+
+
+class Dcls1d(DclsNd):
+    """A 1-D convolution whose ``kernel_count`` taps learn where in ``dilated_kernel_size`` they lie.
+
+    Shapes: input ``(batch, in, length)`` or ``(in, length)``; ``weight`` ``(out, in / groups, m)``;
+    ``position`` and ``sigma`` ``(1, out, in / groups, m)``.
+
+    >>> layer = Dcls1d(4, 8, kernel_count=3, dilated_kernel_size=25, padding="same")
+    >>> layer(torch.randn(2, 4, 100)).shape
+    torch.Size([2, 8, 100])
+    """
+
+    axes = 1
+    conv = Conv1d
+
+
+class Dcls2d(DclsNd):
+    """A 2-D convolution whose ``kernel_count`` taps learn where in ``dilated_kernel_size`` they lie.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_count: elements ``m`` of each kernel, wherever they lie.
+        dilated_kernel_size: the window in which they move, an int or (height, width).
+        stride: as in :class:`torch.nn.Conv2d`.
+        padding: ``"same"``, ``"valid"``, an int, or for each axis an int or a pair (before, after).
+        groups: as in :class:`torch.nn.Conv2d`.
+        bias: as in :class:`torch.nn.Conv2d`.
+        padding_mode: ``"zeros"``, ``"reflect"``, ``"replicate"`` or ``"circular"``.
+        interpolation: a name from :mod:`torchdcls.interpolation`, or an ``Interpolation``.
+        dense_axes: kernel axes along which every tap is there and no position is learned.
+        device: where parameters are made.
+        dtype: of the parameters.
+
+    Shapes: input ``(batch, in, height, width)`` or ``(in, height, width)``; ``weight``
+    ``(out, in / groups, *sizes of the dense axes, m)``; ``position`` and ``sigma``
+    ``(learned axes, *weight.shape)``, in kernel order (height, width), 0 being the middle tap.
+
+    >>> layer = Dcls2d(96, 96, kernel_count=26, dilated_kernel_size=23, padding="same", groups=96)
+    >>> layer(torch.randn(1, 96, 28, 28)).shape, layer.dense_kernel().shape
+    (torch.Size([1, 96, 28, 28]), torch.Size([96, 1, 23, 23]))
+    """
+
+    axes = 2
+    conv = Conv2d
+
+
+class Dcls3d(DclsNd):
+    """A 3-D convolution whose ``kernel_count`` taps learn where in ``dilated_kernel_size`` they lie.
+
+    Shapes: input ``(batch, in, depth, height, width)`` or without batch; ``position`` and ``sigma``
+    ``(3, out, in / groups, m)`` in kernel order (depth, height, width). With ``dense_axes=(0, 1)``
+    only the place along the width is learned, for each of the depth x height taps:
+
+    >>> layer = Dcls3d(2, 2, kernel_count=4, dilated_kernel_size=(3, 3, 15), dense_axes=(0, 1))
+    >>> layer.weight.shape, layer.position.shape
+    (torch.Size([2, 2, 3, 3, 4]), torch.Size([1, 2, 2, 3, 3, 4]))
+    """
+
+    axes = 3
+    conv = Conv3d
