@@ -43,9 +43,7 @@ def test_profile_and_columns(interpolation):
     )
     assert columns == COLUMNS[interpolation.name]
     for sigma in (-1.3, 0.0, 0.23, 4.0):
-        width = (
-            interpolation.width(torch.tensor(sigma, dtype=torch.float64)) if interpolation.has_width else None
-        )
+        width = interpolation.width(torch.tensor(sigma, dtype=torch.float64)) if interpolation.has_width else None
         if width is not None:
             assert width.item() == pytest.approx(interpolation.minimum_width + abs(sigma))
         formula = FORMULAS[interpolation.name]

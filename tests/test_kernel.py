@@ -19,9 +19,7 @@ def elements(lead, count, axes, interpolation="gauss", dtype=torch.float64, spre
     interpolation = find_interpolation(interpolation)
     weight = torch.randn(*lead, count, dtype=torch.float64).to(dtype)
     position = (torch.randn(axes, *lead, count, dtype=torch.float64) * spread).to(dtype)
-    sigma = (
-        torch.randn(axes, *lead, count, dtype=torch.float64).to(dtype) if interpolation.has_width else None
-    )
+    sigma = torch.randn(axes, *lead, count, dtype=torch.float64).to(dtype) if interpolation.has_width else None
     if grad:
         for tensor in (weight, position, sigma):
             if tensor is not None:
@@ -46,9 +44,7 @@ def test_equals_the_reference(size, lead, count, interpolation, seed, data):
     # Absolute where the window catches next to nothing of the elements: the sum is what cancels.
     scale = max(expected.norm().item(), 1e-3 * weight.double().norm().item())
     error = (kernel.double() - expected).norm().item() / scale
-    assert (
-        error <= {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}[dtype]
-    )
+    assert error <= {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}[dtype]
 
 
 @pytest.mark.parametrize("interpolation", NAMES)

@@ -57,9 +57,7 @@ def dense_kernel(
     return combine(weight, profiles(position, sigma, size, interpolation), interpolation)
 
 
-def profiles(
-    position: Tensor, sigma: Tensor | None, size: Sequence[int], interpolation: Interpolation
-) -> list[Tensor]:
+def profiles(position: Tensor, sigma: Tensor | None, size: Sequence[int], interpolation: Interpolation) -> list[Tensor]:
     """What each element gives to each tap, one axis at a time: for axis ``j`` a ``(..., s_j, m)`` tensor.
 
     Layers that share positions share these too; :func:`combine` adds the weights of one layer.
@@ -138,7 +136,7 @@ def per_axis(name: str, value: int | Sequence[int], axes: int, minimum: int = 1)
     >>> per_axis("stride", 2, axes=3)
     (2, 2, 2)
     """
-    values = (value,) * axes if isinstance(value, int) else tuple(value)
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * axes
     if any(isinstance(v, bool) or not isinstance(v, int) for v in values):
         raise TypeError(f"{name} must be an int or a tuple of {axes} ints, got {value!r}")
     if len(values) != axes:
@@ -155,9 +153,7 @@ def check_elements(
     if not weight.dtype.is_floating_point:
         raise TypeError(f"weight must be a floating point tensor, got {weight.dtype}")
     if weight.dim() == 0 or weight.shape[-1] == 0:
-        raise ValueError(
-            f"weight must be (..., m) with at least one element m, got shape {tuple(weight.shape)}"
-        )
+        raise ValueError(f"weight must be (..., m) with at least one element m, got shape {tuple(weight.shape)}")
     if sigma is None and interpolation.has_width:
         raise ValueError(f"sigma must be given for the {interpolation.name} interpolation, got None")
     if sigma is not None and not interpolation.has_width:
@@ -176,9 +172,7 @@ def check_elements(
         if value.dtype != weight.dtype:
             raise TypeError(f"{name} must have the dtype of weight, {weight.dtype}, got {value.dtype}")
         if _readable(value) and not value.isfinite().all():
-            raise ValueError(
-                f"{name} must be finite, got {int((~value.isfinite()).sum())} values that are not"
-            )
+            raise ValueError(f"{name} must be finite, got {int((~value.isfinite()).sum())} values that are not")
 
 
 def _axes(size: int | Sequence[int], position: Tensor) -> int:
@@ -192,7 +186,7 @@ def _readable(x: Tensor) -> bool:
     return (
         x.device.type == "cpu"
         and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         and not is_functorch_wrapped_tensor(x)
         and type(x) in (Tensor, torch.nn.Parameter)
     )

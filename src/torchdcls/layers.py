@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .convolution import Padding, check_groups, check_padding_mode, convolve, resolve_padding
+from .convolution import Padding, PaddingMode, check_groups, check_padding_mode, convolve, resolve_padding
 from .interpolation import Interpolation, find_interpolation
 from .kernel import dense_kernel, per_axis
 
@@ -18,8 +18,8 @@ class _FastConvNd:
     padding: Any
     stride: Any
     dilation: Any
-    groups: int
-    padding_mode: str
+    groups: Any
+    padding_mode: Any
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if any(d != 1 for d in self.dilation):
@@ -68,7 +68,7 @@ class DclsNd(nn.Module):
         padding: Padding = 0,
         groups: int = 1,
         bias: bool = True,
-        padding_mode: str = "zeros",
+        padding_mode: PaddingMode = "zeros",
         interpolation: str | Interpolation = "gauss",
         dense_axes: Sequence[int] = (),
         device: torch.device | str | None = None,
@@ -83,7 +83,7 @@ class DclsNd(nn.Module):
         self.stride = per_axis("stride", stride, self.axes)
         resolve_padding(padding, self.dilated_kernel_size, self.stride)  # raises now rather than in forward
         self.padding = padding
-        self.padding_mode = padding_mode
+        self.padding_mode: PaddingMode = padding_mode
         self.interpolation = find_interpolation(interpolation)
         self.dense_axes = self._check_dense_axes(dense_axes)
 
@@ -219,9 +219,7 @@ class DclsNd(nn.Module):
             "padding_mode": "zeros",
             "dense_axes": (),
         }
-        parts += [
-            f"{name}={getattr(self, name)}" for name in defaults if getattr(self, name) != defaults[name]
-        ]
+        parts += [f"{name}={getattr(self, name)}" for name in defaults if getattr(self, name) != defaults[name]]
         if self.bias is None:
             parts.append("bias=False")
         return ", ".join([*parts, f"interpolation={self.interpolation.name}"])
@@ -229,9 +227,7 @@ class DclsNd(nn.Module):
     def _check_dense_axes(self, dense_axes: Sequence[int]) -> tuple[int, ...]:
         axes = tuple(sorted(dense_axes))
         if len(set(axes)) != len(axes) or not set(axes) <= set(range(self.axes)):
-            raise ValueError(
-                f"dense_axes must be distinct axes from 0 to {self.axes - 1}, got {dense_axes!r}"
-            )
+            raise ValueError(f"dense_axes must be distinct axes from 0 to {self.axes - 1}, got {dense_axes!r}")
         if len(axes) == self.axes:
             raise ValueError(f"dense_axes must leave at least one axis to learn, got {dense_axes!r}")
         return axes
@@ -241,9 +237,7 @@ def _padding_for(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, size: tuple[int, ...])
     """The padding with which a kernel of ``size`` gives the output shape of ``conv``, middle on middle."""
     extent = tuple(d * (k - 1) + 1 for d, k in zip(conv.dilation, conv.kernel_size, strict=True))
     pairs = []
-    for (before, after), old, new in zip(
-        resolve_padding(conv.padding, extent, conv.stride), extent, size, strict=True
-    ):
+    for (before, after), old, new in zip(resolve_padding(conv.padding, extent, conv.stride), extent, size, strict=True):
         shift = new // 2 - old // 2
         pairs.append((before + shift, after + new - old - shift))
     if all(before == after for before, after in pairs):

@@ -1,15 +1,14 @@
 """Convolution with kernels of any size: one function, :func:`convolve`."""
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..kernel import autocasting, per_axis
 
-PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
-
+PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 Padding = str | int | Sequence[int | tuple[int, int]]
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -22,7 +21,7 @@ def convolve(
     stride: int | Sequence[int] = 1,
     padding: Padding = 0,
     groups: int = 1,
-    padding_mode: str = "zeros",
+    padding_mode: PaddingMode = "zeros",
 ) -> Tensor:
     """Convolve as :func:`torch.nn.functional.conv1d`, ``conv2d`` and ``conv3d`` do, any dimension in one function.
 
@@ -46,17 +45,16 @@ def convolve(
     stride = per_axis("stride", stride, axes)
     pairs = resolve_padding(padding, tuple(kernel.shape[2:]), stride)
     check_padding_mode(padding_mode)
-    if padding_mode != "zeros":
-        input, pairs = F.pad(input, _flat(pairs), mode=padding_mode), ((0, 0),) * axes
-    elif any(before != after or before < 0 for before, after in pairs):
-        input, pairs = F.pad(input, _flat(pairs)), ((0, 0),) * axes
-    check_fit(input, kernel, pairs)
-    return _CONVOLUTIONS[axes](input, kernel, bias, stride, [before for before, _ in pairs], 1, groups)
+    padded = input
+    # torch pads by zeros, alike on both sides, as part of the convolution; anything else comes before.
+    if padding_mode != "zeros" or any(before != after or before < 0 for before, after in pairs):
+        padded = F.pad(input, _flat(pairs), mode="constant" if padding_mode == "zeros" else padding_mode)
+        pairs = ((0, 0),) * axes
+    check_fit(padded, kernel, pairs)
+    return _CONVOLUTIONS[axes](padded, kernel, bias, stride, [before for before, _ in pairs], 1, groups)
 
 
-def resolve_padding(
-    padding: Padding, size: tuple[int, ...], stride: tuple[int, ...]
-) -> tuple[tuple[int, int], ...]:
+def resolve_padding(padding: Padding, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """``padding`` as a pair (before, after) for each axis of a kernel of ``size``.
 
     >>> resolve_padding("same", (3, 4), (1, 1))
@@ -79,7 +77,7 @@ def resolve_padding(
 
 
 def _pair(value: int | tuple[int, int], padding: Padding) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
+    pair = tuple(value) if isinstance(value, Sequence) else (value, value)
     if len(pair) != 2 or any(isinstance(v, bool) or not isinstance(v, int) for v in pair):
         raise TypeError(f"padding must have an int or a pair (before, after) for each axis, got {padding!r}")
     return pair
@@ -91,9 +89,9 @@ def _flat(pairs: tuple[tuple[int, int], ...]) -> list[int]:
 
 
 def check_padding_mode(padding_mode: str) -> None:
-    """Raise if ``padding_mode`` is not one of :data:`PADDING_MODES`."""
-    if padding_mode not in PADDING_MODES:
-        raise ValueError(f"padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}")
+    """Raise if ``padding_mode`` is not one of those in ``PaddingMode``."""
+    if padding_mode not in get_args(PaddingMode):
+        raise ValueError(f"padding_mode must be one of {', '.join(get_args(PaddingMode))}, got {padding_mode!r}")
 
 
 def check_groups(in_channels: int, out_channels: int, groups: int) -> None:
@@ -109,9 +107,7 @@ def check_tensors(input: Tensor, kernel: Tensor, bias: Tensor | None, groups: in
     """Raise if the tensors of a convolution do not belong together."""
     axes = kernel.dim() - 2
     if axes not in _CONVOLUTIONS:
-        raise ValueError(
-            f"kernel must be (out, in / groups, *size) with 1 to 3 axes, got shape {tuple(kernel.shape)}"
-        )
+        raise ValueError(f"kernel must be (out, in / groups, *size) with 1 to 3 axes, got shape {tuple(kernel.shape)}")
     for name, tensor in (("input", input), ("kernel", kernel)):
         if not tensor.dtype.is_floating_point:
             raise TypeError(f"{name} must be a floating point tensor, got {tensor.dtype}")
@@ -137,6 +133,4 @@ def check_fit(input: Tensor, kernel: Tensor, pairs: tuple[tuple[int, int], ...])
     size = tuple(kernel.shape[2:])
     padded = tuple(n + sum(pair) for n, pair in zip(input.shape[-len(size) :], pairs, strict=True))
     if any(n < s for n, s in zip(padded, size, strict=True)):
-        raise ValueError(
-            f"input must be at least as large as the kernel, {size}, after padding, got {padded}"
-        )
+        raise ValueError(f"input must be at least as large as the kernel, {size}, after padding, got {padded}")
