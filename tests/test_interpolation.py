@@ -16,7 +16,7 @@ FORMULAS = {
     "triangle": lambda x, w: max(0.0, w - abs(x)),
     "gauss": lambda x, w: math.exp(-(x**2) / (2 * w**2)),
     "lorentz": lambda x, w: 1 / (1 + (x / w) ** 2),
-    "hypergauss": lambda x, w: math.exp(-math.log(2) * (math.log2(math.e) * x**2 / (2 * w**2)) ** 2),
+    "hypergauss": lambda x, w: math.exp(-((x**2 / (2 * w**2)) ** 2)),
     "sinc": lambda x, w: math.sin(math.pi * x) / (math.pi * x) if x else 1.0,
 }
 COLUMNS = {  # minimum width, initial sigma, normalized, on grid

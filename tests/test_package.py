@@ -1,6 +1,7 @@
 """The package as a whole: what it imports, in which order, and what its pages say."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,15 @@ def test_every_module_has_tests():
 def test_files_stay_readable():
     long = {p.name: n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 320}
     assert not long
+
+
+def code_blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+def test_code_on_the_pages_runs(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__page__"}
+    for block in code_blocks(page):
+        exec(compile(block, str(page), "exec"), namespace)
