@@ -37,7 +37,7 @@ class Elements:
 
 def _ours(elements: Elements) -> Run:
     def run() -> Sequence[Tensor]:
-        kernel = dense_kernel(*elements.leaves, elements.size)
+        kernel = dense_kernel(elements.weight, elements.position, elements.sigma, elements.size)
         return [kernel.detach(), *torch.autograd.grad(kernel, elements.leaves, elements.direction)]
 
     return run

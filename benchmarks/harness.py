@@ -34,7 +34,7 @@ class Comparison:
     tolerance: float = 1e-4
     targets: dict[str, float] = field(default_factory=dict)
     memory_targets: dict[str, float] = field(default_factory=dict)
-    repeats: int = 15
+    repeats: int = 7
     seconds: float = 20.0
 
 
@@ -113,11 +113,15 @@ def _check(name: str, comparison: Comparison) -> None:
 
 
 def _seconds(run: Run, device: torch.device) -> float:
-    _synchronize(device)
-    begin = time.perf_counter()
-    run()
-    _synchronize(device)
-    return time.perf_counter() - begin
+    """The median of three, after one that finds caches and allocator as the contender before left them."""
+    times = []
+    for _ in range(4):
+        _synchronize(device)
+        begin = time.perf_counter()
+        run()
+        _synchronize(device)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[1:])
 
 
 def _synchronize(device: torch.device) -> None:
@@ -134,7 +138,7 @@ def peak_memory(run: Run, device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) - before
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
-    kineto = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    kineto = profiler.profiler.kineto_results
     events = sorted((e for e in kineto.events() if e.name() == "[memory]"), key=lambda e: e.start_ns())
     held = peak = 0
     for event in events:

@@ -15,6 +15,7 @@ small object; to add one, write its profile and pass the object wherever a name 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,9 +105,37 @@ _GAUSS_SCALE = math.sqrt(math.log2(math.e) / 2)
 _HYPERGAUSS_SCALE = (math.log2(math.e) / 4) ** 0.25
 
 
+class _Gauss(torch.autograd.Function):
+    """``exp(-x² / (2 width²))`` with its gradients in closed form: half the passes over the taps."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, width: Tensor) -> Tensor:
+        return torch.exp2((x * (_GAUSS_SCALE / width)).square().neg_())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+        ctx.save_for_forward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, width, value = ctx.saved_tensors
+        slope = (gradient * value).mul_(x)
+        return slope * -width.pow(-2), (slope * x).sum_to_size(width.shape) * width.pow(-3)
+
+    @staticmethod
+    def jvp(ctx: Any, x_tangent: Tensor, width_tangent: Tensor) -> Tensor:
+        x, width, value = ctx.saved_tensors
+        return value * x * (x * width_tangent * width.pow(-3) - x_tangent * width.pow(-2))
+
+
 def _gauss(x: Tensor, width: Tensor | None) -> Tensor:
     assert width is not None
-    return torch.exp2(-(x * (_GAUSS_SCALE / width)).square())
+    if torch.compiler.is_compiling():  # a compiler derives and fuses the plain formula better
+        return torch.exp2(-(x * (_GAUSS_SCALE / width)).square())
+    return _Gauss.apply(x, width)
 
 
 def _lorentz(x: Tensor, width: Tensor | None) -> Tensor:

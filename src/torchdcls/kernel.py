@@ -186,7 +186,7 @@ def _readable(x: Tensor) -> bool:
     return (
         x.device.type == "cpu"
         and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined]
         and not is_functorch_wrapped_tensor(x)
         and type(x) in (Tensor, torch.nn.Parameter)
     )

@@ -7,7 +7,15 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .convolution import Padding, PaddingMode, check_groups, check_padding_mode, convolve, resolve_padding
+from .convolution import (
+    Padding,
+    PaddingMode,
+    check_backend,
+    check_groups,
+    check_padding_mode,
+    convolve,
+    resolve_padding,
+)
 from .interpolation import Interpolation, find_interpolation
 from .kernel import dense_kernel, per_axis
 
@@ -15,16 +23,23 @@ from .kernel import dense_kernel, per_axis
 class _FastConvNd:
     """Puts :func:`convolve` where a torch layer calls its own convolution."""
 
-    padding: Any
     stride: Any
+    padding: Any
     dilation: Any
     groups: Any
     padding_mode: Any
 
+    def __init__(self, *args: Any, backend: str = "auto", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_backend(backend)
+        if any(d != 1 for d in self.dilation) and backend not in ("auto", "torch"):
+            raise ValueError(f"backend must be auto or torch for a dilation of {self.dilation}, got {backend!r}")
+        self.backend = backend
+
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if any(d != 1 for d in self.dilation):
-            return super()._conv_forward(input, weight, bias)  # type: ignore[misc,no-any-return]
-        return convolve(input, weight, bias, self.stride, self.padding, self.groups, self.padding_mode)
+            return super()._conv_forward(input, weight, bias)  # type: ignore[misc]
+        return convolve(input, weight, bias, self.stride, self.padding, self.groups, self.padding_mode, self.backend)
 
 
 class Conv1d(_FastConvNd, nn.Conv1d):
@@ -51,7 +66,7 @@ class DclsNd(nn.Module):
     """What ``Dcls1d``, ``Dcls2d`` and ``Dcls3d`` have in common; use one of these."""
 
     axes: ClassVar[int]
-    conv: ClassVar[type[nn.Conv1d] | type[nn.Conv2d] | type[nn.Conv3d]]
+    conv: ClassVar[type[Conv1d] | type[Conv2d] | type[Conv3d]]
 
     weight: nn.Parameter
     position: nn.Parameter
@@ -73,10 +88,12 @@ class DclsNd(nn.Module):
         dense_axes: Sequence[int] = (),
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        backend: str = "auto",
     ) -> None:
         super().__init__()
         check_groups(in_channels, out_channels, groups)
         check_padding_mode(padding_mode)
+        check_backend(backend)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         (self.kernel_count,) = per_axis("kernel_count", kernel_count, axes=1)
         self.dilated_kernel_size = per_axis("dilated_kernel_size", dilated_kernel_size, self.axes)
@@ -84,6 +101,7 @@ class DclsNd(nn.Module):
         resolve_padding(padding, self.dilated_kernel_size, self.stride)  # raises now rather than in forward
         self.padding = padding
         self.padding_mode: PaddingMode = padding_mode
+        self.backend = backend
         self.interpolation = find_interpolation(interpolation)
         self.dense_axes = self._check_dense_axes(dense_axes)
 
@@ -143,21 +161,24 @@ class DclsNd(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """Convolve ``input``, ``(batch, in, *spatial)`` or ``(in, *spatial)``, with the dense kernel."""
         kernel = self.dense_kernel()
-        return convolve(input, kernel, self.bias, self.stride, self.padding, self.groups, self.padding_mode)
+        return convolve(
+            input, kernel, self.bias, self.stride, self.padding, self.groups, self.padding_mode, self.backend
+        )
 
     @torch.no_grad()
-    def to_conv(self) -> nn.Conv1d | nn.Conv2d | nn.Conv3d:
+    def to_conv(self) -> Conv1d | Conv2d | Conv3d:
         """A convolution that computes the same function with the kernel as it is now."""
         conv = self.conv(
             self.in_channels,
             self.out_channels,
-            self.dilated_kernel_size,  # type: ignore[arg-type]
-            stride=self.stride,  # type: ignore[arg-type]
-            padding=self.padding,  # type: ignore[arg-type]
+            self.dilated_kernel_size,
+            stride=self.stride,
+            padding=self.padding,
             groups=self.groups,
             bias=self.bias is not None,
             padding_mode=self.padding_mode,
             device="meta",
+            backend=self.backend,
         )
         conv.weight = nn.Parameter(self.dense_kernel().contiguous(), requires_grad=self.weight.requires_grad)
         if self.bias is not None:
@@ -218,6 +239,7 @@ class DclsNd(nn.Module):
             "groups": 1,
             "padding_mode": "zeros",
             "dense_axes": (),
+            "backend": "auto",
         }
         parts += [f"{name}={getattr(self, name)}" for name in defaults if getattr(self, name) != defaults[name]]
         if self.bias is None:
@@ -277,6 +299,7 @@ class Dcls2d(DclsNd):
         dense_axes: kernel axes along which every tap is there and no position is learned.
         device: where parameters are made.
         dtype: of the parameters.
+        backend: how to convolve, as in :func:`convolve`.
 
     Shapes: input ``(batch, in, height, width)`` or ``(in, height, width)``; ``weight``
     ``(out, in / groups, *sizes of the dense axes, m)``; ``position`` and ``sigma``

@@ -1,17 +1,38 @@
-"""Convolution with kernels of any size: one function, :func:`convolve`."""
+"""Convolution with kernels of any size: one function, :func:`convolve`, and several backends."""
 
+import warnings
 from collections.abc import Sequence
-from typing import Literal, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ..kernel import autocasting, per_axis
+from . import operator, plain
+from .backends import BACKENDS, check_backend, choose
+from .problem import (
+    Padding,
+    PaddingMode,
+    Problem,
+    check_fit,
+    check_groups,
+    check_padding_mode,
+    check_tensors,
+    flat,
+    resolve_padding,
+)
 
-PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
-Padding = str | int | Sequence[int | tuple[int, int]]
-
-_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+__all__ = [
+    "BACKENDS",
+    "Padding",
+    "PaddingMode",
+    "check_backend",
+    "check_groups",
+    "check_padding_mode",
+    "convolve",
+    "resolve_padding",
+]
 
 
 def convolve(
@@ -22,8 +43,9 @@ def convolve(
     padding: Padding = 0,
     groups: int = 1,
     padding_mode: PaddingMode = "zeros",
+    backend: str = "auto",
 ) -> Tensor:
-    """Convolve as :func:`torch.nn.functional.conv1d`, ``conv2d`` and ``conv3d`` do, any dimension in one function.
+    """Convolve as :func:`torch.nn.functional.conv1d`, ``conv2d`` and ``conv3d`` do, fast for any kernel size.
 
     Args:
         input: ``(batch, in, *spatial)`` or, unbatched, ``(in, *spatial)``.
@@ -33,104 +55,74 @@ def convolve(
         padding: an int, ``"valid"``, ``"same"``, or for each axis an int or a pair (before, after).
         groups: into how many groups input and output channels are split.
         padding_mode: ``"zeros"``, ``"reflect"``, ``"replicate"`` or ``"circular"``.
+        backend: ``"auto"`` takes the one that should be the fastest, by rules that never change with
+            the run; ``"torch"``, ``"direct"``, ``"spectral"`` and ``"mixed"`` take that one or say why it can't.
 
     Returns:
-        ``(batch, out, *spatial)``, or without batch where ``input`` has none.
+        ``(batch, out, *spatial)``, or without batch where ``input`` has none, in the memory layout of ``input``.
 
     >>> convolve(torch.ones(1, 1, 4), torch.ones(1, 1, 3), padding="same")
     tensor([[[2., 3., 3., 2.]]])
     """
     axes = kernel.dim() - 2
-    check_tensors(input, kernel, bias, groups)
     stride = per_axis("stride", stride, axes)
-    pairs = resolve_padding(padding, tuple(kernel.shape[2:]), stride)
+    plainly = _must_be_plain(input, kernel)
+    if not torch.jit.is_tracing():  # type: ignore[attr-defined]  (sizes are tensors then)
+        check_tensors(input, kernel, bias, groups)
     check_padding_mode(padding_mode)
+    check_backend(backend)
+    pairs = resolve_padding(padding, _sizes(kernel), stride)
     padded = input
-    # torch pads by zeros, alike on both sides, as part of the convolution; anything else comes before.
-    if padding_mode != "zeros" or any(before != after or before < 0 for before, after in pairs):
-        padded = F.pad(input, _flat(pairs), mode="constant" if padding_mode == "zeros" else padding_mode)
+    if padding_mode != "zeros" or any(amount < 0 for pair in pairs for amount in pair):
+        padded = F.pad(input, flat(pairs), mode="constant" if padding_mode == "zeros" else padding_mode)
         pairs = ((0, 0),) * axes
+    if plainly:
+        return plain.convolve(padded, kernel, bias, stride, pairs, groups)
     check_fit(padded, kernel, pairs)
-    return _CONVOLUTIONS[axes](padded, kernel, bias, stride, [before for before, _ in pairs], 1, groups)
+    if padded.dim() == axes + 1:
+        return _dispatch(padded.unsqueeze(0), kernel, bias, stride, pairs, groups, backend).squeeze(0)
+    return _dispatch(padded, kernel, bias, stride, pairs, groups, backend)
 
 
-def resolve_padding(padding: Padding, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """``padding`` as a pair (before, after) for each axis of a kernel of ``size``.
-
-    >>> resolve_padding("same", (3, 4), (1, 1))
-    ((1, 1), (1, 2))
-    """
-    if isinstance(padding, str):
-        if padding == "valid":
-            return ((0, 0),) * len(size)
-        if padding != "same":
-            raise ValueError(f"padding must be 'same', 'valid', an int or a tuple, got {padding!r}")
-        if any(s != 1 for s in stride):
-            raise ValueError(f"padding='same' needs a stride of 1 on every axis, got {stride}")
-        return tuple(((s - 1) // 2, s // 2) for s in size)
-    values = (padding,) * len(size) if isinstance(padding, int) else tuple(padding)
-    if len(values) != len(size):
-        raise ValueError(
-            f"padding must be an int or a tuple of {len(size)} entries, one for each axis, got {padding!r}"
-        )
-    return tuple(_pair(value, padding) for value in values)
+def _sizes(kernel: Tensor) -> tuple[int, ...]:
+    """The kernel's sizes as whole numbers, in torch.jit.trace too, where they are constants in disguise."""
+    if not torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return tuple(kernel.shape[2:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        return tuple(int(n) for n in kernel.shape[2:])
 
 
-def _pair(value: int | tuple[int, int], padding: Padding) -> tuple[int, int]:
-    pair = tuple(value) if isinstance(value, Sequence) else (value, value)
-    if len(pair) != 2 or any(isinstance(v, bool) or not isinstance(v, int) for v in pair):
-        raise TypeError(f"padding must have an int or a pair (before, after) for each axis, got {padding!r}")
-    return pair
+def _must_be_plain(*tensors: Tensor) -> bool:
+    """Whether what runs now knows torch's own operations only: exporters, tracing, function transforms."""
+    return (
+        torch.compiler.is_exporting()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined]
+        or torch.onnx.is_in_onnx_export()
+        or (not torch.compiler.is_compiling() and any(map(is_functorch_wrapped_tensor, tensors)))
+    )
 
 
-def _flat(pairs: tuple[tuple[int, int], ...]) -> list[int]:
-    """Pairs in the order that ``F.pad`` reads, last axis first."""
-    return [amount for pair in reversed(pairs) for amount in pair]
-
-
-def check_padding_mode(padding_mode: str) -> None:
-    """Raise if ``padding_mode`` is not one of those in ``PaddingMode``."""
-    if padding_mode not in get_args(PaddingMode):
-        raise ValueError(f"padding_mode must be one of {', '.join(get_args(PaddingMode))}, got {padding_mode!r}")
-
-
-def check_groups(in_channels: int, out_channels: int, groups: int) -> None:
-    """Raise if ``groups`` does not divide both numbers of channels."""
-    for name, value in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
-        per_axis(name, value, axes=1)
-    for name, value in (("in_channels", in_channels), ("out_channels", out_channels)):
-        if value % groups:
-            raise ValueError(f"{name} must be divisible by groups, got {name}={value} and groups={groups}")
-
-
-def check_tensors(input: Tensor, kernel: Tensor, bias: Tensor | None, groups: int) -> None:
-    """Raise if the tensors of a convolution do not belong together."""
-    axes = kernel.dim() - 2
-    if axes not in _CONVOLUTIONS:
-        raise ValueError(f"kernel must be (out, in / groups, *size) with 1 to 3 axes, got shape {tuple(kernel.shape)}")
-    for name, tensor in (("input", input), ("kernel", kernel)):
-        if not tensor.dtype.is_floating_point:
-            raise TypeError(f"{name} must be a floating point tensor, got {tensor.dtype}")
-    if input.dim() not in (axes + 1, axes + 2):
-        raise ValueError(
-            f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} spatial axes, "
-            f"got shape {tuple(input.shape)}"
-        )
-    out_channels, in_channels = kernel.shape[0], kernel.shape[1] * groups
-    check_groups(in_channels, out_channels, groups)
-    if input.shape[-axes - 1] != in_channels:
-        raise ValueError(f"input must have {in_channels} channels, got shape {tuple(input.shape)}")
-    if bias is not None and bias.shape != (out_channels,):
-        raise ValueError(f"bias must have shape ({out_channels},), got {tuple(bias.shape)}")
-    if input.dtype != kernel.dtype and not autocasting(input.device):
-        raise TypeError(
-            f"input and kernel must have one dtype outside of autocast, got {input.dtype} and {kernel.dtype}"
-        )
-
-
-def check_fit(input: Tensor, kernel: Tensor, pairs: tuple[tuple[int, int], ...]) -> None:
-    """Raise if the kernel is larger than the padded input."""
-    size = tuple(kernel.shape[2:])
-    padded = tuple(n + sum(pair) for n, pair in zip(input.shape[-len(size) :], pairs, strict=True))
-    if any(n < s for n, s in zip(padded, size, strict=True)):
-        raise ValueError(f"input must be at least as large as the kernel, {size}, after padding, got {padded}")
+def _dispatch(
+    input: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...],
+    groups: int,
+    backend: str,
+) -> Tensor:
+    if autocasting(input.device):
+        dtype = torch.get_autocast_dtype(input.device.type)
+        input, kernel = input.to(dtype), kernel.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    problem = Problem.of(input, kernel, stride, padding, groups, gradients=torch.is_grad_enabled())
+    taps = problem.reachable()
+    if any(tap.stop - tap.start < k for tap, k in zip(taps, problem.size, strict=True)):
+        kernel, problem = kernel[(slice(None), slice(None), *taps)], problem.cut(taps)
+    name = choose(problem, backend)
+    if name == plain.NAME:
+        return plain.convolve(input, kernel, bias, stride, problem.padding, groups)
+    amounts = [amount for pair in problem.padding for amount in pair]
+    keep = name == "spectral" and (problem.input_gradient or problem.kernel_gradient)
+    return operator.convolve(input, kernel, bias, stride, amounts, groups, name, keep)[0]

@@ -1,0 +1,176 @@
+"""`python -m benchmarks.fit_costs`: measure the operations of `torchdcls.convolution.costs` and fit its table.
+
+Prints the table to paste, and how far off it is. Takes some minutes; run it on an idle machine.
+"""
+
+import functools
+import itertools
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares
+from torch import Tensor
+
+from torchdcls.convolution import direct, plain, spectral
+from torchdcls.convolution.costs import WIDEST_PADDING
+from torchdcls.convolution.problem import Problem
+
+Sample = tuple[str, float, float, float]  # operation, products, elements, nanoseconds
+
+
+def nanoseconds(run: Callable[[], object], budget: float = 0.25) -> float:
+    """The median of several runs."""
+    run()
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < budget and len(times) < 15):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times) * 1e9
+
+
+def problem_of(batch: int, channels: tuple[int, int], groups: int, spatial: int, size: int, axes: int) -> Problem:
+    """A square problem that keeps its size."""
+    inputs, outputs = channels
+    pair = ((size - 1) // 2, size // 2)
+    return Problem(
+        batch, inputs, outputs, groups, (spatial,) * axes, (size,) * axes, (pair,) * axes, (1,) * axes, torch.float32
+    )
+
+
+def tensors(problem: Problem, layout: torch.memory_format = torch.contiguous_format) -> tuple[Tensor, Tensor, Tensor]:
+    """Input, kernel and output gradient."""
+    x, dy = torch.randn(problem.input_shape), torch.randn(problem.output_shape)
+    return x.contiguous(memory_format=layout), torch.randn(problem.kernel_shape), dy.contiguous(memory_format=layout)
+
+
+def depthwise_problems() -> Iterator[Problem]:
+    """Depthwise problems with odd sizes, in one and two dimensions."""
+    for batch, channels, spatial, size in itertools.product(
+        (1, 8, 32), (32, 96, 384), (7, 14, 28, 56), (1, 3, 7, 13, 23, 51)
+    ):
+        problem = problem_of(batch, (channels, channels), channels, spatial, min(size, 2 * spatial - 1), 2)
+        if 1e5 < problem.products < 1.2e9 and math.prod(problem.input_shape) < 1e7:
+            yield problem
+    for batch, channels, spatial, size in itertools.product((1, 16), (16, 128), (100, 1000), (3, 25, 101)):
+        yield problem_of(batch, (channels, channels), channels, spatial, size, 1)
+
+
+def other_problems() -> Iterator[Problem]:
+    """Grouped and dense problems in one to three dimensions."""
+    shapes = itertools.product((1, 8), (32, 96), (1, 4), (1, 3, 7, 13))
+    for batch, channels, groups, size in shapes:
+        for axes, spatial in ((1, 200), (2, 14), (2, 28), (3, 8)):
+            problem = problem_of(batch, (channels, channels), groups, spatial, size, axes)
+            if 1e5 < problem.products < 2e9:
+                yield problem
+    for batch, channels, size in itertools.product((1, 2), (16, 32), (3, 5, 7)):
+        yield problem_of(batch, (channels, channels), channels, 16, size, 3)
+
+
+def torch_samples(problem: Problem) -> Iterator[Sample]:
+    """The operations of torch's own convolution."""
+    x, kernel, dy = tensors(problem)
+    elements = x.numel() + dy.numel()
+    padding = [pair[0] for pair in problem.padding]
+    ones, zeros = [1] * problem.axes, [0] * problem.axes
+
+    def gradient(*mask: bool) -> object:
+        return torch.ops.aten.convolution_backward(
+            dy, x, kernel, None, ones, padding, ones, False, zeros, problem.groups, mask
+        )
+
+    runs: dict[str, Callable[[], object]] = {
+        plain.forward_name(problem): lambda: plain.convolve(
+            x, kernel, None, problem.stride, problem.padding, problem.groups
+        ),
+        f"torch {plain.kind(problem)} input gradient": lambda: gradient(True, False, False),
+        plain.kernel_gradient_name(problem): lambda: gradient(False, True, False),
+    }
+    for operation, run in runs.items():
+        yield operation, problem.products, elements, nanoseconds(run)
+
+
+def layout_samples(problem: Problem) -> Iterator[Sample]:
+    """The fast forms of depthwise convolution, with and without a change of layout."""
+    elements = math.prod(problem.input_shape) + math.prod(problem.output_shape)
+    for last in (False, True) if problem.axes == 2 else (False,):
+        posed = replace(problem, channels_last=last)
+        x, kernel, _ = tensors(problem, posed.memory_format)
+        for operation, layout in (("channels last", torch.channels_last), ("channels first", torch.contiguous_format)):
+            if layout == torch.contiguous_format and max(map(max, problem.padding)) > WIDEST_PADDING:
+                continue
+            moved = elements if (layout == torch.channels_last) == last else 2 * elements
+            run = functools.partial(direct.by_blocks, x, kernel, None, posed, layout)
+            yield operation, problem.products, moved, nanoseconds(run)
+
+
+def spectral_samples(problem: Problem) -> Iterator[Sample]:
+    """Transforms and products."""
+    x, kernel, _ = tensors(problem)
+    transforms = spectral.Transforms(problem)
+    points = x.numel() / math.prod(problem.spatial) * math.prod(transforms.lengths)
+    spectra = [(transforms.of_input(x, b), transforms.of_kernel(kernel, b)) for b in transforms.blocks]
+
+    def there_and_back() -> None:
+        for block in transforms.blocks:
+            x[:, transforms.inputs_of(block)] = transforms.to_input(transforms.of_input(x, block))
+
+    logarithm = math.log2(math.prod(transforms.lengths) + 1)
+    yield "transform", points * logarithm, points, nanoseconds(there_and_back) / 2
+    products, moved = spectral.product_work(problem)
+    operation = "multiply" if problem.depthwise else "multiply matrices"
+
+    def multiply() -> None:
+        for a, b in spectra:
+            spectral.correlate(a, b, problem)
+
+    yield operation, products, moved, nanoseconds(multiply)
+
+
+def fit(samples: list[Sample]) -> None:
+    """Fit three positive numbers for each operation, by robust least squares of logarithms; print the table."""
+    by_operation: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_operation[sample[0]].append(sample)
+    for operation, group in by_operation.items():
+        matrix = np.array([[1, products, elements] for _, products, elements, _ in group])
+        measured = np.array([ns for *_, ns in group])
+
+        def off(logarithms: np.ndarray, matrix: np.ndarray = matrix, measured: np.ndarray = measured) -> np.ndarray:
+            return np.asarray(np.log(matrix @ np.exp(logarithms) / measured))
+
+        solution = least_squares(off, np.log([3e4, 0.02, 0.3]), loss="soft_l1", f_scale=0.2, bounds=(-12, 20)).x
+        row = ", ".join(f"{n:.2g}" for n in np.exp(solution))
+        error = np.abs(off(solution))
+        print(
+            f'        "{operation}": ({row}),  # {len(group)} samples, '
+            f"off by {math.exp(np.median(error)):.2f}x in the median, {math.exp(np.quantile(error, 0.9)):.2f}x at 90%",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure and fit."""
+    torch.manual_seed(0)
+    samples: list[Sample] = []
+    with torch.no_grad():
+        for problem in depthwise_problems():
+            if problem.products < 4e8:
+                samples += torch_samples(problem)
+            samples += layout_samples(problem)
+            samples += spectral_samples(problem)
+        for problem in other_problems():
+            samples += torch_samples(problem)
+            samples += spectral_samples(problem)
+    fit(samples)
+
+
+if __name__ == "__main__":
+    main()

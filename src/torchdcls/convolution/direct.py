@@ -1,0 +1,149 @@
+"""Depthwise convolution by torch's own operation, in the form and memory layout that is fast on CPU.
+
+torch computes both gradients of a depthwise convolution, and with wide padding the convolution itself,
+up to a hundred times slower than it computes others with as many products. Here all three are written
+as the kind that is fast:
+
+- the convolution, with channels innermost in memory once the padding is wide;
+- the input gradient, as the output gradient convolved with the kernel turned around;
+- the kernel gradient, as each map of the input convolved with that of the output gradient: the batch is
+  folded into the channels, (1, batch * channels, ...), and summed afterwards.
+"""
+
+import math
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .costs import WIDEST_PADDING, estimate
+from .problem import Pairs, Problem, flat
+
+NAME = "direct"
+
+
+def why_not(problem: Problem) -> str | None:
+    """The reason why this backend can't, or None."""
+    if problem.device != "cpu":
+        return f"torch has no faster form on {problem.device}"
+    if not problem.depthwise:
+        return "torch has a faster form for depthwise convolutions only"
+    if problem.empty:
+        return "there is nothing to convolve in an empty input"
+    if problem.axes == 3:
+        return "torch has no faster form in three dimensions"
+    if any(s != 1 for s in problem.stride):
+        return f"gradients can be turned into convolutions with a stride of 1 only, got {problem.stride}"
+    return None
+
+
+def cost(problem: Problem) -> float:
+    """Nanoseconds, about."""
+    total = forward_cost(problem)
+    if problem.input_gradient:
+        total += forward_cost(_turned(problem))
+    if problem.kernel_gradient:
+        total += forward_cost(_folded(problem))
+    return total
+
+
+def forward_cost(problem: Problem) -> float:
+    """Nanoseconds for the convolution alone."""
+    return min(_layout_costs(problem).values())
+
+
+def forward(
+    input: Tensor, kernel: Tensor, bias: Tensor | None, problem: Problem, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The convolution; there is nothing to keep for `backward`."""
+    return by_blocks(input, kernel, bias, problem, _layout(problem)), input.new_empty(0), input.new_empty(0)
+
+
+def backward(
+    gradient: Tensor, input: Tensor, kernel: Tensor, kept_input: Tensor, kept_kernel: Tensor, problem: Problem
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of input and kernel that the problem asks for."""
+    return (
+        input_gradient(gradient, kernel, problem) if problem.input_gradient else None,
+        kernel_gradient(gradient, input, problem) if problem.kernel_gradient else None,
+    )
+
+
+def input_gradient(gradient: Tensor, kernel: Tensor, problem: Problem) -> Tensor:
+    """The gradient of the input."""
+    turned = _turned(problem)
+    return by_blocks(gradient, kernel.flip(tuple(range(-problem.axes, 0))), None, turned, _layout(turned))
+
+
+def kernel_gradient(gradient: Tensor, input: Tensor, problem: Problem) -> Tensor:
+    """The gradient of the kernel."""
+    folded = _folded(problem)
+    layout = _layout(folded)
+    result = input.new_empty(problem.kernel_shape)
+    for block in _blocks(problem):
+        maps = input[:, block].reshape(1, -1, *problem.spatial)
+        kernels = gradient[:, block].reshape(-1, 1, *problem.output_spatial)
+        by_map = correlate(maps, kernels, None, folded.padding, layout)
+        result[block] = by_map.reshape(problem.batch, -1, *problem.kernel_shape[1:]).sum(0)
+    return result
+
+
+def _turned(problem: Problem) -> Problem:
+    """The problem whose convolution is the input gradient of another."""
+    padding = tuple((k - 1 - p, k - 1 - q) for k, (p, q) in zip(problem.size, problem.padding, strict=True))
+    return replace(problem, spatial=problem.output_spatial, padding=padding)
+
+
+def _folded(problem: Problem) -> Problem:
+    """The problem whose convolution is the kernel gradient of another, map by map."""
+    maps, size = problem.batch * problem.in_channels, problem.output_spatial
+    return replace(problem, batch=1, in_channels=maps, out_channels=maps, groups=maps, size=size, channels_last=False)
+
+
+def _layout_costs(problem: Problem) -> dict[torch.memory_format, float]:
+    """Nanoseconds with channels innermost and, where torch is fast with it, outermost."""
+    elements = math.prod(problem.input_shape) + math.prod(problem.output_shape)
+    innermost = elements if problem.channels_last else 2 * elements  # each is moved once more to change the layout
+    result = {torch.channels_last: estimate("channels last", problem, problem.products, innermost)}
+    if max(map(max, problem.padding)) <= WIDEST_PADDING:
+        outermost = 3 * elements - innermost
+        result[torch.contiguous_format] = estimate("channels first", problem, problem.products, outermost)
+    return result
+
+
+def _layout(problem: Problem) -> torch.memory_format:
+    costs = _layout_costs(problem)
+    return min(costs, key=costs.__getitem__)
+
+
+def _blocks(problem: Problem) -> list[slice]:
+    maps = problem.batch * (math.prod(problem.spatial) + math.prod(problem.output_spatial))
+    return problem.blocks(maps * problem.dtype.itemsize)
+
+
+def by_blocks(
+    input: Tensor, kernel: Tensor, bias: Tensor | None, problem: Problem, layout: torch.memory_format
+) -> Tensor:
+    """The convolution, computed in a layout; where that has to change, in blocks that fit in the cache."""
+    if layout == problem.memory_format:
+        return correlate(input, kernel, bias, problem.padding, layout)
+    output = problem.empty_output(input)
+    for block in _blocks(problem):
+        part = None if bias is None else bias[block]
+        output[:, block] = correlate(input[:, block], kernel[block], part, problem.padding, layout)
+    return output
+
+
+def correlate(
+    input: Tensor, kernel: Tensor, bias: Tensor | None, padding: Pairs, layout: torch.memory_format
+) -> Tensor:
+    """The depthwise convolution, computed in a layout."""
+    amounts = [before for before, _ in padding]
+    if any(before != after or before < 0 for before, after in padding):
+        input, amounts = F.pad(input, flat(padding)), [0] * len(padding)
+    if len(padding) == 1:
+        input, kernel, amounts = input.unsqueeze(2), kernel.unsqueeze(2), [0, *amounts]
+    input = input.contiguous(memory_format=layout)
+    output = F.conv2d(input, kernel, bias, padding=amounts, groups=input.shape[1])
+    return output.squeeze(2) if len(padding) == 1 else output

@@ -1,0 +1,237 @@
+"""Convolution by real Fourier transforms, in any dimension and for any groups.
+
+A correlation over taps is a product over frequencies. With the input placed after its padding,
+
+    y[o]  = Σ_t k[t] x[o + t]        Y  = X conj(K)
+    dx[i] = Σ_t k[t] dy[i - t]       dX = dY K
+    dk[t] = Σ_o dy[o] x[o + t]       dK = conj(dY) X
+
+so a training step needs four transforms of the input's size: of x and dy, and back to y and dx. Those of
+the kernel have no batch. Transforms are circular; at a length of the input and the larger padding,
+whatever wraps around meets padding only, so the result is the linear one at the smallest exact size.
+
+Not a number, or infinity, anywhere in a map spreads over all the outputs that the map contributes to,
+where the plain convolution keeps it within reach of the kernel.
+"""
+
+import functools
+import itertools
+import math
+
+import torch
+from torch import Tensor
+
+from .costs import estimate
+from .problem import Problem
+
+NAME = "spectral"
+
+
+def why_not(problem: Problem) -> str | None:
+    """The reason why this backend can't, or None."""
+    return "there is nothing to transform in an empty input" if problem.empty else None
+
+
+def cost(problem: Problem) -> float:
+    """Nanoseconds, about."""
+    total = _transform_cost(problem, problem.in_channels) + _transform_cost(problem, problem.out_channels)
+    total += _kernel_transform_cost(problem) + _product_cost(problem)
+    if problem.input_gradient or problem.kernel_gradient:
+        total += _transform_cost(problem, problem.out_channels)
+    if problem.input_gradient:
+        total += _transform_cost(problem, problem.in_channels) + _product_cost(problem)
+    if problem.kernel_gradient:
+        total += _kernel_transform_cost(problem) + _product_cost(problem)
+    return total
+
+
+def kernel_gradient_cost(problem: Problem) -> float:
+    """Nanoseconds for the gradient of the kernel alone, with nothing kept from the forward pass."""
+    total = _transform_cost(problem, problem.in_channels) + _transform_cost(problem, problem.out_channels)
+    return total + _kernel_transform_cost(problem) + _product_cost(problem)
+
+
+def _transform_cost(problem: Problem, channels: float) -> float:
+    """Nanoseconds for a transform of so many channels of the batch."""
+    points = problem.batch * channels * math.prod(lengths(problem))
+    return estimate("transform", problem, points * math.log2(math.prod(lengths(problem)) + 1), points)
+
+
+def _kernel_transform_cost(problem: Problem) -> float:
+    return _transform_cost(problem, problem.out_channels * problem.kernel_shape[1] / problem.batch)
+
+
+def _product_cost(problem: Problem) -> float:
+    """Nanoseconds for one product over all frequencies."""
+    return estimate("multiply" if problem.depthwise else "multiply matrices", problem, *product_work(problem))
+
+
+def product_work(problem: Problem) -> tuple[float, float]:
+    """How many products, and elements moved, one product over all frequencies takes."""
+    frequencies = math.prod(lengths(problem)) / 2
+    kernels = problem.out_channels * problem.kernel_shape[1]
+    moved = problem.batch * (problem.in_channels + problem.out_channels) + kernels
+    return frequencies * problem.batch * kernels, frequencies * moved
+
+
+def fast_length(minimum: int) -> int:
+    """The smallest even length of at least ``minimum`` without a prime factor above 7: these transform fast.
+
+    >>> [fast_length(n) for n in (1, 13, 67, 78)]
+    [1, 14, 70, 80]
+    """
+    if minimum <= 1:
+        return 1
+    return next(n for n in itertools.count(minimum + minimum % 2, 2) if _is_smooth(n))
+
+
+def _is_smooth(n: int) -> bool:
+    for factor in (2, 3, 5, 7):
+        while n % factor == 0:
+            n //= factor
+    return n == 1
+
+
+def lengths(problem: Problem) -> tuple[int, ...]:
+    """How long the transform along each axis is."""
+    axes = zip(problem.spatial, problem.padding, problem.size, strict=True)
+    return tuple(fast_length(max(n + max(pair), k, n + sum(pair) - k + 1)) for n, pair, k in axes)
+
+
+class Transforms:
+    """The transforms of one problem, a block of groups at a time.
+
+    In a block, spectra have the groups as an axis of their own: those of inputs and outputs are (batch,
+    groups, channels of a group, *frequencies), those of kernels (groups, outputs, channels, *frequencies).
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.lengths = lengths(problem)
+        self.axes = tuple(range(-problem.axes, 0))
+        self.dtype = torch.promote_types(problem.dtype, torch.float32)
+        self.channels = problem.in_channels // problem.groups
+        self.outputs = problem.out_channels // problem.groups
+        self.frequencies = (*self.lengths[:-1], self.lengths[-1] // 2 + 1)
+        self.input_window = tuple(slice(p, p + n) for n, (p, _) in zip(problem.spatial, problem.padding, strict=True))
+        strides = zip(problem.output_spatial, problem.stride, strict=True)
+        self.output_window = tuple(slice(0, (n - 1) * s + 1, s) for n, s in strides)
+        self.kernel_window = tuple(slice(0, k) for k in problem.size)
+        widest = max(self.channels, self.outputs)
+        self.blocks = problem.blocks(problem.batch * widest * math.prod(self.lengths) * self.dtype.itemsize)
+
+    def inputs_of(self, block: slice) -> slice:
+        """The input channels of a block of groups."""
+        return slice(block.start * self.channels, block.stop * self.channels)
+
+    def outputs_of(self, block: slice) -> slice:
+        """The output channels of a block of groups."""
+        return slice(block.start * self.outputs, block.stop * self.outputs)
+
+    def of_input(self, input: Tensor, block: slice) -> Tensor:
+        """The spectrum of the inputs of a block."""
+        return self._forward(input[:, self.inputs_of(block)], self.input_window).unflatten(1, (-1, self.channels))
+
+    def of_output(self, output: Tensor, block: slice) -> Tensor:
+        """The spectrum of the outputs of a block, or of their gradients."""
+        return self._forward(output[:, self.outputs_of(block)], self.output_window).unflatten(1, (-1, self.outputs))
+
+    def of_kernel(self, kernel: Tensor, block: slice) -> Tensor:
+        """The spectrum of the kernels of a block."""
+        return self._forward(kernel[self.outputs_of(block)], self.kernel_window).unflatten(0, (-1, self.outputs))
+
+    def to_input(self, spectrum: Tensor) -> Tensor:
+        """Back to the inputs of a block."""
+        return self._backward(spectrum, self.input_window).flatten(1, 2)
+
+    def to_output(self, spectrum: Tensor) -> Tensor:
+        """Back to the outputs of a block."""
+        return self._backward(spectrum, self.output_window).flatten(1, 2)
+
+    def to_kernel(self, spectrum: Tensor) -> Tensor:
+        """Back to the kernels of a block."""
+        return self._backward(spectrum, self.kernel_window).flatten(0, 1)
+
+    def _forward(self, tensor: Tensor, window: tuple[slice, ...]) -> Tensor:
+        padded = tensor.new_zeros(*tensor.shape[: -len(window)], *self.lengths, dtype=self.dtype)
+        leading = [slice(None)] * (tensor.dim() - len(window))
+        padded[(*leading, *window)] = tensor
+        return torch.fft.rfftn(padded, dim=self.axes)
+
+    def _backward(self, spectrum: Tensor, window: tuple[slice, ...]) -> Tensor:
+        leading = [slice(None)] * (spectrum.dim() - len(window))
+        return torch.fft.irfftn(spectrum, s=self.lengths, dim=self.axes)[(*leading, *window)]
+
+    def buffers(self, like: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+        """Where the spectra of input and kernel are kept, flat and a block after the other; empty if not kept."""
+        if not keep:
+            return like.new_empty(0), like.new_empty(0)
+        per_group = self.channels * math.prod(self.frequencies)
+        sizes = (self.problem.groups * self.problem.batch * per_group, self.problem.groups * self.outputs * per_group)
+        a, b = (like.new_empty(size, dtype=self.dtype.to_complex()) for size in sizes)
+        return a, b
+
+    def part(self, buffer: Tensor, block: slice) -> Tensor:
+        """What a buffer keeps of a block."""
+        per_group = len(buffer) // self.problem.groups
+        return buffer[block.start * per_group : block.stop * per_group]
+
+
+_transforms = functools.lru_cache(maxsize=256)(Transforms)
+
+
+def forward(
+    input: Tensor, kernel: Tensor, bias: Tensor | None, problem: Problem, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The convolution, and the spectra of input and kernel for `backward`, or empty tensors."""
+    transforms = _transforms(problem)
+    output = problem.empty_output(input)
+    kept_input, kept_kernel = transforms.buffers(input, keep)
+    for block in transforms.blocks:
+        x, k = transforms.of_input(input, block), transforms.of_kernel(kernel, block)
+        if keep:
+            transforms.part(kept_input, block).copy_(x.reshape(-1))
+            transforms.part(kept_kernel, block).copy_(k.reshape(-1))
+        part, channels = transforms.to_output(correlate(x, k, problem)), transforms.outputs_of(block)
+        output[:, channels] = part if bias is None else part + bias[channels].view(-1, *[1] * problem.axes)
+    return output, kept_input, kept_kernel
+
+
+def backward(
+    gradient: Tensor, input: Tensor, kernel: Tensor, kept_input: Tensor, kept_kernel: Tensor, problem: Problem
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of input and kernel that the problem asks for; spectra that were not kept are made again."""
+    transforms = _transforms(problem)
+    input_gradient = problem.empty_input(input) if problem.input_gradient else None
+    kernel_gradient = torch.empty_like(kernel) if problem.kernel_gradient else None
+    channels, outputs, frequencies = transforms.channels, transforms.outputs, transforms.frequencies
+    for block in transforms.blocks:
+        dy = transforms.of_output(gradient, block)
+        if input_gradient is not None:
+            if kept_kernel.numel():
+                k = transforms.part(kept_kernel, block).view(-1, outputs, channels, *frequencies)
+            else:
+                k = transforms.of_kernel(kernel, block)
+            dx = dy * k[:, 0] if problem.depthwise else _multiply("bgof,gocf->bgcf", dy, k)
+            input_gradient[:, transforms.inputs_of(block)] = transforms.to_input(dx)
+        if kernel_gradient is not None:
+            if kept_input.numel():
+                x = transforms.part(kept_input, block).view(problem.batch, -1, channels, *frequencies)
+            else:
+                x = transforms.of_input(input, block)
+            dy = torch.conj_physical(dy)
+            dk = (dy * x).sum(0).unsqueeze(1) if problem.depthwise else _multiply("bgof,bgcf->gocf", dy, x)
+            kernel_gradient[transforms.outputs_of(block)] = transforms.to_kernel(dk)
+    return input_gradient, kernel_gradient
+
+
+def correlate(x: Tensor, k: Tensor, problem: Problem) -> Tensor:
+    """The spectrum of the outputs of a block."""
+    # Lazy conjugation, `k.conj()`, is lost in an operator that runs in a compiled graph (torch 2.14).
+    k = torch.conj_physical(k)
+    return x * k[:, 0] if problem.depthwise else _multiply("bgcf,gocf->bgof", x, k)
+
+
+def _multiply(equation: str, a: Tensor, b: Tensor) -> Tensor:
+    """A matrix product for each group and frequency."""
+    return torch.einsum(equation, a.flatten(3), b.flatten(3)).unflatten(-1, a.shape[3:])
