@@ -186,7 +186,7 @@ def _readable(x: Tensor) -> bool:
     return (
         x.device.type == "cpu"
         and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined]
+        and not tracing()
         and not is_functorch_wrapped_tensor(x)
         and type(x) in (Tensor, torch.nn.Parameter)
     )
@@ -200,6 +200,11 @@ def _outer(factors: Sequence[Tensor]) -> Tensor:
 def _halfway(size: Sequence[int]) -> int:
     """How many leading axes to group so that the two groups together have the fewest taps."""
     return min(range(len(size)), key=lambda h: (math.prod(size[:h]) if h else 0) + math.prod(size[h:]))
+
+
+def tracing() -> bool:
+    """Whether torch.jit.trace is at work."""
+    return torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
 def autocasting(device: torch.device) -> bool:

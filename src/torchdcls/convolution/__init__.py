@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from ..kernel import autocasting, per_axis
+from ..kernel import autocasting, per_axis, tracing
 from . import operator, plain
 from .backends import BACKENDS, check_backend, choose
 from .problem import (
@@ -67,7 +67,7 @@ def convolve(
     axes = kernel.dim() - 2
     stride = per_axis("stride", stride, axes)
     plainly = _must_be_plain(input, kernel)
-    if not torch.jit.is_tracing():  # type: ignore[attr-defined]  (sizes are tensors then)
+    if not tracing():  # sizes are tensors then
         check_tensors(input, kernel, bias, groups)
     check_padding_mode(padding_mode)
     check_backend(backend)
@@ -86,10 +86,10 @@ def convolve(
 
 def _sizes(kernel: Tensor) -> tuple[int, ...]:
     """The kernel's sizes as whole numbers, in torch.jit.trace too, where they are constants in disguise."""
-    if not torch.jit.is_tracing():  # type: ignore[attr-defined]
+    if not tracing():
         return tuple(kernel.shape[2:])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         return tuple(int(n) for n in kernel.shape[2:])
 
 
@@ -97,7 +97,7 @@ def _must_be_plain(*tensors: Tensor) -> bool:
     """Whether what runs now knows torch's own operations only: exporters, tracing, function transforms."""
     return (
         torch.compiler.is_exporting()
-        or torch.jit.is_tracing()  # type: ignore[attr-defined]
+        or tracing()
         or torch.onnx.is_in_onnx_export()
         or (not torch.compiler.is_compiling() and any(map(is_functorch_wrapped_tensor, tensors)))
     )
@@ -112,7 +112,7 @@ def _dispatch(
     groups: int,
     backend: str,
 ) -> Tensor:
-    if autocasting(input.device):
+    if autocasting(input.device) and torch.float64 not in (input.dtype, kernel.dtype):
         dtype = torch.get_autocast_dtype(input.device.type)
         input, kernel = input.to(dtype), kernel.to(dtype)
         bias = None if bias is None else bias.to(dtype)
