@@ -27,6 +27,7 @@ class Comparison:
         memory_targets: contender -> the largest share of the peer's additional peak memory.
         repeats: how often each is run; the median counts.
         seconds: stop repeating when a comparison has taken this long.
+        memory: whether to measure memory as well.
     """
 
     problem: str
@@ -36,6 +37,7 @@ class Comparison:
     memory_targets: dict[str, float] = field(default_factory=dict)
     repeats: int = 7
     seconds: float = 20.0
+    memory: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,10 @@ def measure(name: str, comparison: Comparison, device: torch.device) -> list[Row
             times[contender].append(_seconds(run, device))
         if repeat >= 2 and time.perf_counter() - begin > comparison.seconds:
             break
-    memory = {contender: peak_memory(run, device) for contender, run in comparison.contenders.items()}
+    memory = {
+        contender: peak_memory(run, device) if comparison.memory else 0.0
+        for contender, run in comparison.contenders.items()
+    }
     peer = next(iter(times))
     rows = []
     for contender, seconds in times.items():
@@ -113,15 +118,18 @@ def _check(name: str, comparison: Comparison) -> None:
 
 
 def _seconds(run: Run, device: torch.device) -> float:
-    """The median of three, after one that finds caches and allocator as the contender before left them."""
-    times = []
-    for _ in range(4):
+    """The median of three, after one that finds caches and allocator as the contender before left them.
+
+    Of what takes over a second one run is enough: there the difference vanishes.
+    """
+    times: list[float] = []
+    while len(times) < 4 and sum(times) < 1:
         _synchronize(device)
         begin = time.perf_counter()
         run()
         _synchronize(device)
         times.append(time.perf_counter() - begin)
-    return statistics.median(times[1:])
+    return statistics.median(times[1:] or times)
 
 
 def _synchronize(device: torch.device) -> None:
