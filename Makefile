@@ -23,6 +23,7 @@ bench: $(INSTALLED)
 
 figures: $(INSTALLED)
 	$(BIN)/python docs/figures/draw.py
+	$(BIN)/python docs/figures/draw_convolution.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -93,7 +93,7 @@ TABLE = {
     ),
     "kernel-rank": (lambda: convolve(X, K[0, 0], groups=2), ValueError, "kernel must be .* 1 to 3 axes"),
     "bias-shape": (lambda: convolve(X, K, torch.zeros(5), groups=2), ValueError, r"bias must have shape \(6,\), got"),
-    "convolve-groups": (lambda: convolve(X, K, groups=4), ValueError, "out_channels must be divisible by groups"),
+    "convolve-groups": (lambda: convolve(X, K, groups=4), ValueError, "outputs divisible by groups, got 6 and"),
     "convolve-mode": (lambda: convolve(X, K, groups=2, padding_mode=""), ValueError, "padding_mode must be one of"),
     "forward-rank": (lambda: layer()()(X[0, 0]), ValueError, "input must be"),
     "forward-channels": (lambda: layer()()(X[:, :3]), ValueError, "input must have 4 channels"),

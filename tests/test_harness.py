@@ -4,6 +4,7 @@ import csv
 
 import pytest
 import torch
+from benchmarks import report
 from benchmarks.harness import Comparison, WrongResultError, measure, table, write_csv
 
 CPU = torch.device("cpu")
@@ -38,3 +39,8 @@ def test_it_refuses_to_report_on_a_wrong_result(wrong):
     comparison = Comparison("zeros", {"peer": lambda: [torch.full((3,), 2.0)], "ours": wrong})
     with pytest.raises(WrongResultError, match="ours"):
         measure("case", comparison, CPU)
+
+
+@pytest.mark.parametrize("page", report.pages(), ids=lambda page: page.name)
+def test_tables_on_the_pages_are_those_of_the_results(page):
+    assert report.with_tables(page.read_text()) == page.read_text(), "run python -m benchmarks.report"

@@ -8,18 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from ..kernel import autocasting, per_axis, tracing
+from ..kernel import autocasting, tracing
 from . import operator, plain
-from .backends import BACKENDS, check_backend, choose
+from .backends import BACKENDS, check_backend
+from .planning import Call, Plan, plan
 from .problem import (
     Padding,
     PaddingMode,
-    Problem,
-    check_fit,
     check_groups,
     check_padding_mode,
-    check_tensors,
     flat,
+    lies_channels_last,
     resolve_padding,
 )
 
@@ -64,65 +63,66 @@ def convolve(
     >>> convolve(torch.ones(1, 1, 4), torch.ones(1, 1, 3), padding="same")
     tensor([[[2., 3., 3., 2.]]])
     """
-    axes = kernel.dim() - 2
-    stride = per_axis("stride", stride, axes)
     plainly = _must_be_plain(input, kernel)
-    if not tracing():  # sizes are tensors then
-        check_tensors(input, kernel, bias, groups)
-    check_padding_mode(padding_mode)
-    check_backend(backend)
-    pairs = resolve_padding(padding, _sizes(kernel), stride)
-    padded = input
-    if padding_mode != "zeros" or any(amount < 0 for pair in pairs for amount in pair):
-        padded = F.pad(input, flat(pairs), mode="constant" if padding_mode == "zeros" else padding_mode)
-        pairs = ((0, 0),) * axes
-    if plainly:
-        return plain.convolve(padded, kernel, bias, stride, pairs, groups)
-    check_fit(padded, kernel, pairs)
-    if padded.dim() == axes + 1:
-        return _dispatch(padded.unsqueeze(0), kernel, bias, stride, pairs, groups, backend).squeeze(0)
-    return _dispatch(padded, kernel, bias, stride, pairs, groups, backend)
+    planned = plan(
+        Call(
+            _sizes(input),
+            _sizes(kernel),
+            None if bias is None else _sizes(bias),
+            input.dtype,
+            kernel.dtype,
+            _autocast_dtype(input, kernel),
+            input.device.type,
+            lies_channels_last(input),
+            torch.is_grad_enabled() and input.requires_grad,
+            torch.is_grad_enabled() and kernel.requires_grad,
+            tuple(stride) if isinstance(stride, list) else stride,
+            tuple(padding) if isinstance(padding, list) else padding,
+            groups,
+            padding_mode,
+            plain.NAME if plainly else backend,
+        )
+    )
+    if planned.fill is not None:
+        input = F.pad(input, flat(planned.fill), mode="constant" if padding_mode == "zeros" else padding_mode)
+    if plainly or planned.backend == plain.NAME:
+        kernel = kernel if planned.taps is None else kernel[(slice(None), slice(None), *planned.taps)]
+        return plain.convolve(input, kernel, bias, planned.stride, planned.padding, groups)
+    return _by_operator(input, kernel, bias, groups, planned)
 
 
-def _sizes(kernel: Tensor) -> tuple[int, ...]:
-    """The kernel's sizes as whole numbers, in torch.jit.trace too, where they are constants in disguise."""
+def _by_operator(input: Tensor, kernel: Tensor, bias: Tensor | None, groups: int, planned: Plan) -> Tensor:
+    if planned.dtype is not None:
+        input, kernel = input.to(planned.dtype), kernel.to(planned.dtype)
+        bias = None if bias is None else bias.to(planned.dtype)
+    if planned.taps is not None:
+        kernel = kernel[(slice(None), slice(None), *planned.taps)]
+    amounts = [amount for pair in planned.padding for amount in pair]
+    batch = input if planned.batched else input.unsqueeze(0)
+    output = operator.convolve(batch, kernel, bias, planned.stride, amounts, groups, planned.backend, planned.keep)[0]
+    return output if planned.batched else output.squeeze(0)
+
+
+def _sizes(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as whole numbers; in torch.jit.trace a shape holds tensors, which are constants in disguise."""
     if not tracing():
-        return tuple(kernel.shape[2:])
+        return tuple(tensor.shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        return tuple(int(n) for n in kernel.shape[2:])
+        return tuple(int(n) for n in tensor.shape)
+
+
+def _autocast_dtype(input: Tensor, kernel: Tensor) -> torch.dtype | None:
+    """What autocast wants a convolution to be computed in, or None if it leaves it alone."""
+    if not autocasting(input.device) or torch.float64 in (input.dtype, kernel.dtype):
+        return None
+    return torch.get_autocast_dtype(input.device.type)
 
 
 def _must_be_plain(*tensors: Tensor) -> bool:
-    """Whether what runs now knows torch's own operations only: exporters, tracing, function transforms."""
+    """Whether what runs now knows torch's own operations only: export, ONNX's too, tracing, function transforms."""
     return (
         torch.compiler.is_exporting()
         or tracing()
-        or torch.onnx.is_in_onnx_export()
         or (not torch.compiler.is_compiling() and any(map(is_functorch_wrapped_tensor, tensors)))
     )
-
-
-def _dispatch(
-    input: Tensor,
-    kernel: Tensor,
-    bias: Tensor | None,
-    stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...],
-    groups: int,
-    backend: str,
-) -> Tensor:
-    if autocasting(input.device) and torch.float64 not in (input.dtype, kernel.dtype):
-        dtype = torch.get_autocast_dtype(input.device.type)
-        input, kernel = input.to(dtype), kernel.to(dtype)
-        bias = None if bias is None else bias.to(dtype)
-    problem = Problem.of(input, kernel, stride, padding, groups, gradients=torch.is_grad_enabled())
-    taps = problem.reachable()
-    if any(tap.stop - tap.start < k for tap, k in zip(taps, problem.size, strict=True)):
-        kernel, problem = kernel[(slice(None), slice(None), *taps)], problem.cut(taps)
-    name = choose(problem, backend)
-    if name == plain.NAME:
-        return plain.convolve(input, kernel, bias, stride, problem.padding, groups)
-    amounts = [amount for pair in problem.padding for amount in pair]
-    keep = name == "spectral" and (problem.input_gradient or problem.kernel_gradient)
-    return operator.convolve(input, kernel, bias, stride, amounts, groups, name, keep)[0]

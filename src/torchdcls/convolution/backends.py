@@ -1,11 +1,9 @@
 """The backends, in one ordered tuple, and the choice between them."""
 
-import functools
 from typing import Protocol
 
-import torch
-
 from . import direct, mixed, plain, spectral
+from .costs import estimate
 from .problem import Problem
 
 
@@ -21,24 +19,23 @@ class Backend(Protocol):
         """About how many nanoseconds it needs for the convolution and the gradients asked for."""
 
 
-# Of two that cost the same the first is taken.
+# An estimate may be off by that much, so torch's own is left only for what should be clearly faster.
+_DOUBT = 1.3
+
 BACKENDS: tuple[Backend, ...] = (plain, direct, spectral, mixed)
 
 
 def choose(problem: Problem, backend: str = "auto") -> str:
     """The name of the cheapest backend that can, or ``backend`` if that one can, else an error that says why.
 
+    >>> import torch
     >>> problem = Problem(8, 96, 96, 96, (56, 56), (51, 51), ((25, 25), (25, 25)), (1, 1), torch.float32)
     >>> choose(problem)
     'spectral'
     """
-    # Compilers look through a cache, with a warning; they choose once a graph anyway.
-    return (_choose if torch.compiler.is_compiling() else _choose_cached)(problem, backend)
-
-
-def _choose(problem: Problem, backend: str) -> str:
     if backend == "auto":
-        return min((b for b in BACKENDS if b.why_not(problem) is None), key=lambda b: b.cost(problem)).NAME
+        able = [b for b in BACKENDS if b.why_not(problem) is None]
+        return min(able, key=lambda b: _cost(b, problem)).NAME
     check_backend(backend)
     reason = next(b for b in BACKENDS if backend == b.NAME).why_not(problem)
     if reason is not None:
@@ -46,7 +43,11 @@ def _choose(problem: Problem, backend: str) -> str:
     return backend
 
 
-_choose_cached = functools.lru_cache(maxsize=4096)(_choose)
+def _cost(backend: Backend, problem: Problem) -> float:
+    if backend is plain:
+        return backend.cost(problem)
+    calls = 1 + (problem.input_gradient or problem.kernel_gradient)
+    return _DOUBT * (backend.cost(problem) + calls * estimate("operator", problem, 0, 0))
 
 
 def check_backend(backend: str) -> None:

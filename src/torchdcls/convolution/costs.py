@@ -14,6 +14,7 @@ WIDEST_PADDING = 6
 # operation: nanoseconds (a call, a product, an element moved)
 COSTS: dict[str, dict[str, tuple[float, float, float]]] = {
     "cpu": {
+        "operator": (200_000, 0, 0),  # what torch takes to call an operator that is not its own
         "torch depthwise forward": (60_000, 0.008, 0.22),
         "torch depthwise input gradient": (64_000, 0.015, 0.21),
         "torch depthwise kernel gradient": (80_000, 0.38, 0.83),
@@ -35,6 +36,7 @@ COSTS: dict[str, dict[str, tuple[float, float, float]]] = {
         "torch depthwise 3-D kernel gradient": (71_000, 0.39, 0),
     },
     "cuda": {  # estimates
+        "operator": (100_000, 0, 0),
         "torch depthwise forward": (10_000, 0.0005, 0.003),
         "torch depthwise forward, wide padding": (10_000, 0.0005, 0.003),
         "torch depthwise input gradient": (10_000, 0.0005, 0.003),

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from ..kernel import autocasting, per_axis
+from ..kernel import per_axis
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 Padding = str | int | Sequence[int | tuple[int, int]]
@@ -88,17 +88,8 @@ class Problem:
         return math.prod(self.output_shape) * math.prod(self.kernel_shape[1:])
 
     @classmethod
-    def of(
-        cls,
-        input: Tensor,
-        kernel: Tensor,
-        stride: tuple[int, ...],
-        padding: Pairs,
-        groups: int,
-        gradients: bool = False,
-    ) -> "Problem":
+    def of(cls, input: Tensor, kernel: Tensor, stride: tuple[int, ...], padding: Pairs, groups: int) -> "Problem":
         """The problem that these tensors pose, the input having a batch."""
-        layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(input.dim())
         return cls(
             batch=input.shape[0],
             in_channels=input.shape[1],
@@ -109,12 +100,8 @@ class Problem:
             padding=padding,
             stride=stride,
             dtype=input.dtype,
-            channels_last=layout is not None
-            and not input.is_contiguous()
-            and input.is_contiguous(memory_format=layout),
+            channels_last=lies_channels_last(input),
             device=input.device.type,
-            input_gradient=gradients and input.requires_grad,
-            kernel_gradient=gradients and kernel.requires_grad,
         )
 
     def empty_output(self, like: Tensor) -> Tensor:
@@ -153,6 +140,13 @@ class Problem:
             for (before, after), k, tap in zip(self.padding, self.size, taps, strict=True)
         )
         return replace(self, size=tuple(tap.stop - tap.start for tap in taps), padding=padding)
+
+
+def lies_channels_last(input: Tensor) -> bool:
+    """Whether an input with a batch lies in memory with its channels innermost, and not both ways."""
+    if input.dim() < 4 or input.is_contiguous():
+        return False
+    return input.is_contiguous(memory_format=torch.channels_last if input.dim() == 4 else torch.channels_last_3d)
 
 
 def flat(padding: Pairs) -> list[int]:
@@ -202,36 +196,3 @@ def check_groups(in_channels: int, out_channels: int, groups: int) -> None:
     for name, value in (("in_channels", in_channels), ("out_channels", out_channels)):
         if value % groups:
             raise ValueError(f"{name} must be divisible by groups, got {name}={value} and groups={groups}")
-
-
-def check_tensors(input: Tensor, kernel: Tensor, bias: Tensor | None, groups: int) -> None:
-    """Raise if the tensors of a convolution do not belong together."""
-    axes = kernel.dim() - 2
-    if not 1 <= axes <= 3:
-        raise ValueError(f"kernel must be (out, in / groups, *size) with 1 to 3 axes, got shape {tuple(kernel.shape)}")
-    for name, tensor in (("input", input), ("kernel", kernel)):
-        if not tensor.dtype.is_floating_point:
-            raise TypeError(f"{name} must be a floating point tensor, got {tensor.dtype}")
-    if input.dim() not in (axes + 1, axes + 2):
-        raise ValueError(
-            f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} spatial axes, "
-            f"got shape {tuple(input.shape)}"
-        )
-    out_channels, in_channels = kernel.shape[0], kernel.shape[1] * groups
-    check_groups(in_channels, out_channels, groups)
-    if input.shape[-axes - 1] != in_channels:
-        raise ValueError(f"input must have {in_channels} channels, got shape {tuple(input.shape)}")
-    if bias is not None and bias.shape != (out_channels,):
-        raise ValueError(f"bias must have shape ({out_channels},), got {tuple(bias.shape)}")
-    if input.dtype != kernel.dtype and not autocasting(input.device):
-        raise TypeError(
-            f"input and kernel must have one dtype outside of autocast, got {input.dtype} and {kernel.dtype}"
-        )
-
-
-def check_fit(input: Tensor, kernel: Tensor, padding: Pairs) -> None:
-    """Raise if the kernel is larger than the padded input."""
-    size = tuple(kernel.shape[2:])
-    padded = tuple(n + sum(pair) for n, pair in zip(input.shape[-len(size) :], padding, strict=True))
-    if any(n < s for n, s in zip(padded, size, strict=True)):
-        raise ValueError(f"input must be at least as large as the kernel, {size}, after padding, got {padded}")
