@@ -440,6 +440,12 @@ def test_pairs_pad_each_side_on_its_own_and_negative_amounts_cut(axes):
     assert_close(convolve(x, kernel, padding=pairs, groups=2), reference(x, kernel, None, 1, pairs, 2), "convolution")
 
 
+def test_lists_do_as_tuples_do():
+    x, kernel = torch.randn(1, 2, 8, 8), torch.randn(2, 1, 3, 3)
+    lists = convolve(x, kernel, None, [1, 2], [[1, 0], [2, 2]], 2)
+    assert torch.equal(lists, convolve(x, kernel, None, (1, 2), ((1, 0), (2, 2)), 2))
+
+
 def test_spiking_padding_is_causal():
     x = torch.zeros(1, 1, 8)
     x[..., 3] = 1

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +64,6 @@ def convolve(
     >>> convolve(torch.ones(1, 1, 4), torch.ones(1, 1, 3), padding="same")
     tensor([[[2., 3., 3., 2.]]])
     """
-    plainly = _must_be_plain(input, kernel)
     planned = plan(
         Call(
             _sizes(input),
@@ -76,17 +76,18 @@ def convolve(
             lies_channels_last(input),
             torch.is_grad_enabled() and input.requires_grad,
             torch.is_grad_enabled() and kernel.requires_grad,
-            tuple(stride) if isinstance(stride, list) else stride,
-            tuple(padding) if isinstance(padding, list) else padding,
+            _frozen(stride),
+            _frozen(padding),
             groups,
             padding_mode,
-            plain.NAME if plainly else backend,
+            plain.NAME if _must_be_plain(input, kernel) else backend,
         )
     )
     if planned.fill is not None:
         input = F.pad(input, flat(planned.fill), mode="constant" if padding_mode == "zeros" else padding_mode)
-    if plainly or planned.backend == plain.NAME:
-        kernel = kernel if planned.taps is None else kernel[(slice(None), slice(None), *planned.taps)]
+    if planned.taps is not None:
+        kernel = kernel[(slice(None), slice(None), *planned.taps)]
+    if planned.backend == plain.NAME:
         return plain.convolve(input, kernel, bias, planned.stride, planned.padding, groups)
     return _by_operator(input, kernel, bias, groups, planned)
 
@@ -95,12 +96,15 @@ def _by_operator(input: Tensor, kernel: Tensor, bias: Tensor | None, groups: int
     if planned.dtype is not None:
         input, kernel = input.to(planned.dtype), kernel.to(planned.dtype)
         bias = None if bias is None else bias.to(planned.dtype)
-    if planned.taps is not None:
-        kernel = kernel[(slice(None), slice(None), *planned.taps)]
     amounts = [amount for pair in planned.padding for amount in pair]
     batch = input if planned.batched else input.unsqueeze(0)
     output = operator.convolve(batch, kernel, bias, planned.stride, amounts, groups, planned.backend, planned.keep)[0]
     return output if planned.batched else output.squeeze(0)
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, so that a call can be looked up."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def _sizes(tensor: Tensor) -> tuple[int, ...]:
