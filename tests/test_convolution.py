@@ -191,6 +191,20 @@ def test_gradients_of_gradients(backend, size, groups):
 
 
 @pytest.mark.parametrize("backend", FAST)
+def test_second_derivatives_of_both_gradients_at_once(backend):
+    # gradgradcheck asks for those of one gradient at a time
+    x, kernel, _ = tensors(LARGE["2-D small"])
+    direction, ddx, ddk = torch.randn_like(x, requires_grad=True), torch.randn_like(x), torch.randn_like(kernel)
+    results = []
+    for name in (backend, "torch"):
+        output = convolve(x, kernel, padding=3, groups=8, backend=name)
+        dx, dk = torch.autograd.grad(output, (x, kernel), direction, create_graph=True)
+        results.append(torch.autograd.grad((dx * ddx).sum() + (dk * ddk).sum(), (direction, x, kernel)))
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs, "convolution")
+
+
+@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_compiles_whole(backend, dynamic):
     torch.compiler.reset()
