@@ -17,7 +17,7 @@ import torch
 from scipy.optimize import least_squares
 from torch import Tensor
 
-from torchdcls.convolution import direct, plain, spectral
+from torchdcls.convolution import convolve, direct, plain, spectral
 from torchdcls.convolution.costs import WIDEST_PADDING
 from torchdcls.convolution.problem import Problem
 
@@ -109,21 +109,37 @@ def layout_samples(problem: Problem) -> Iterator[Sample]:
             moved = elements if (layout == torch.channels_last) == last else 2 * elements
             run = functools.partial(direct.by_blocks, x, kernel, None, posed, layout)
             yield operation, problem.products, moved, nanoseconds(run)
+    x, _, dy = tensors(problem)
+    folded = direct.folded(problem)
+    elements = math.prod(folded.input_shape) + math.prod(folded.output_shape)
+    for layout in direct.layout_costs(folded, direct.FOLDED):
+        last = layout == torch.channels_last
+        run = functools.partial(direct.by_maps, dy, x, problem, layout)
+        yield (
+            f"channels {'last' if last else 'first'}{direct.FOLDED}",
+            problem.products,
+            (1 + last) * elements,
+            nanoseconds(run),
+        )
 
 
 def spectral_samples(problem: Problem) -> Iterator[Sample]:
     """Transforms and products."""
     x, kernel, _ = tensors(problem)
     transforms = spectral.Transforms(problem)
-    points = x.numel() / math.prod(problem.spatial) * math.prod(transforms.lengths)
     spectra = [(transforms.of_input(x, b), transforms.of_kernel(kernel, b)) for b in transforms.blocks]
 
     def there_and_back() -> None:
         for block in transforms.blocks:
             x[:, transforms.inputs_of(block)] = transforms.to_input(transforms.of_input(x, block))
 
-    logarithm = math.log2(math.prod(transforms.lengths) + 1)
-    yield "transform", points * logarithm, points, nanoseconds(there_and_back) / 2
+    def kernels_there_and_back() -> None:
+        for block in transforms.blocks:
+            kernel[transforms.outputs_of(block)] = transforms.to_kernel(transforms.of_kernel(kernel, block))
+
+    maps, kernels = math.prod(x.shape[:2]), math.prod(kernel.shape[:2])
+    yield "transform", *spectral.transform_work(problem, maps), nanoseconds(there_and_back) / 2
+    yield "transform kernels", *spectral.transform_work(problem, kernels), nanoseconds(kernels_there_and_back) / 2
     products, moved = spectral.product_work(problem)
     operation = "multiply" if problem.depthwise else "multiply matrices"
 
@@ -132,6 +148,26 @@ def spectral_samples(problem: Problem) -> Iterator[Sample]:
             spectral.correlate(a, b, problem)
 
     yield operation, products, moved, nanoseconds(multiply)
+
+
+def operator_sample() -> Sample:
+    """What calling the operator costs beyond its work: forward and backward of next to nothing, half each."""
+    problem = replace(problem_of(1, (16, 16), 16, 7, 3, 2), input_gradient=True, kernel_gradient=True)
+    x, kernel, dy = tensors(problem)
+    nothing = x.new_empty(0)
+
+    def work() -> None:
+        direct.forward(x, kernel, None, problem, False)
+        direct.backward(dy, x, kernel, nothing, nothing, problem)
+
+    def call() -> None:
+        with torch.enable_grad():
+            y = convolve(x, kernel, padding=1, groups=16, backend="direct")
+            torch.autograd.grad(y, (x, kernel), dy)
+
+    x.requires_grad_(), kernel.requires_grad_()
+    times = [nanoseconds(call, 1.0) - nanoseconds(work, 1.0) for _ in range(5)]
+    return "operator", 0, 0, statistics.median(times) / 2
 
 
 def fit(samples: list[Sample]) -> None:
@@ -159,7 +195,7 @@ def fit(samples: list[Sample]) -> None:
 def main() -> None:
     """Measure and fit."""
     torch.manual_seed(0)
-    samples: list[Sample] = []
+    samples = [operator_sample()]
     with torch.no_grad():
         for problem in depthwise_problems():
             if problem.products < 4e8:

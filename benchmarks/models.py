@@ -15,7 +15,7 @@ from .harness import Comparison, Run, case
 
 
 def stock() -> nn.Module:
-    """timm's own."""
+    """The network as timm makes it."""
     torch.manual_seed(0)
     return timm.create_model("convnext_tiny")
 
@@ -101,7 +101,9 @@ def inference(model: nn.Module, device: torch.device) -> Run:
     return run
 
 
-def of_different_networks(make: Callable[[nn.Module, torch.device], Run], device: torch.device, **models: nn.Module) -> dict[str, Run]:
+def of_different_networks(
+    make: Callable[[nn.Module, torch.device], Run], device: torch.device, **models: nn.Module
+) -> dict[str, Run]:
     """Contenders that compute different functions."""
     return {name.replace("_", " "): without_result(make(model, device)) for name, model in models.items()}
 

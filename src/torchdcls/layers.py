@@ -1,7 +1,7 @@
 """Layers: ``Dcls1d/2d/3d``, whose taps learn their positions, and ``Conv1d/2d/3d``, torch's own made fast."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -59,6 +59,7 @@ class Conv3d(_FastConvNd, nn.Conv3d):
     """:class:`torch.nn.Conv3d` computed by :func:`convolve`: same arguments, parameters and results."""
 
 
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Self = TypeVar("Self", bound="DclsNd")
 
 
@@ -148,15 +149,20 @@ class DclsNd(nn.Module):
                 size = self.dilated_kernel_size[axis]
                 position.clamp_(-(size // 2), (size - 1) // 2)
 
+    def placement_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that place the elements: positions and, where there are any, widths."""
+        for name, parameter in self.named_parameters():
+            if {"position", "sigma"} & set(name.split(".")):  # behind a parametrization the name is longer
+                yield parameter
+
     def dense_kernel(self) -> Tensor:
         """The kernel that the layer convolves with, ``(out, in / groups, *dilated_kernel_size)``."""
         size = [self.dilated_kernel_size[axis] for axis in self.learned_axes]
         kernel = dense_kernel(self.weight, self.position, self.sigma, size, self.interpolation)
         if not self.dense_axes:
             return kernel
-        # From (out, in / groups, *dense, *learned) to kernel order.
-        order = (*self.dense_axes, *self.learned_axes)
-        return kernel.permute(0, 1, *(2 + order.index(axis) for axis in range(self.axes)))
+        stored = (*self.dense_axes, *self.learned_axes)
+        return kernel.permute(0, 1, *(2 + stored.index(axis) for axis in range(self.axes)))
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve ``input``, ``(batch, in, *spatial)`` or ``(in, *spatial)``, with the dense kernel."""
@@ -189,7 +195,7 @@ class DclsNd(nn.Module):
     @torch.no_grad()
     def from_conv(
         cls: type[Self],
-        conv: nn.Conv1d | nn.Conv2d | nn.Conv3d,
+        conv: Convolution,
         kernel_count: int,
         dilated_kernel_size: int | Sequence[int],
         interpolation: str | Interpolation = "gauss",
@@ -204,8 +210,15 @@ class DclsNd(nn.Module):
         >>> Dcls2d.from_conv(conv, kernel_count=5, dilated_kernel_size=9)
         Dcls2d(8, 16, kernel_count=5, dilated_kernel_size=(9, 9), stride=(2, 2), padding=(4, 4), interpolation=gauss)
         """
-        if not isinstance(conv, nn.Conv1d | nn.Conv2d | nn.Conv3d) or len(conv.kernel_size) != cls.axes:
+        if not isinstance(conv, Convolution) or len(conv.kernel_size) != cls.axes:
             raise TypeError(f"conv must be a torch.nn.Conv{cls.axes}d, got {type(conv).__name__}")
+        if type(conv).forward is not getattr(nn, f"Conv{cls.axes}d").forward:
+            raise TypeError(
+                f"conv must compute what torch.nn.Conv{cls.axes}d does, got a {type(conv).__name__} with a forward "
+                "of its own; replace it by a plain convolution with the padding that it amounts to first"
+            )
+        if isinstance(conv.weight, nn.UninitializedParameter):
+            raise ValueError("conv must have its shape, got a lazy convolution that has seen no input yet; run it once")
         size = per_axis("dilated_kernel_size", dilated_kernel_size, cls.axes)
         layer = cls(
             conv.in_channels,
@@ -255,7 +268,7 @@ class DclsNd(nn.Module):
         return axes
 
 
-def _padding_for(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, size: tuple[int, ...]) -> Padding:
+def _padding_for(conv: Convolution, size: tuple[int, ...]) -> Padding:
     """The padding with which a kernel of ``size`` gives the output shape of ``conv``, middle on middle."""
     extent = tuple(d * (k - 1) + 1 for d, k in zip(conv.dilation, conv.kernel_size, strict=True))
     pairs = []

@@ -21,6 +21,7 @@ from .costs import WIDEST_PADDING, estimate
 from .problem import Pairs, Problem, flat
 
 NAME = "direct"
+FOLDED = ", kernel gradient"  # its kernels are as large as maps: another price in the table of costs
 
 
 def why_not(problem: Problem) -> str | None:
@@ -44,13 +45,13 @@ def cost(problem: Problem) -> float:
     if problem.input_gradient:
         total += forward_cost(_turned(problem))
     if problem.kernel_gradient:
-        total += forward_cost(_folded(problem))
+        total += min(layout_costs(folded(problem), FOLDED).values())
     return total
 
 
 def forward_cost(problem: Problem) -> float:
     """Nanoseconds for the convolution alone."""
-    return min(_layout_costs(problem).values())
+    return min(layout_costs(problem).values())
 
 
 def forward(
@@ -78,13 +79,17 @@ def input_gradient(gradient: Tensor, kernel: Tensor, problem: Problem) -> Tensor
 
 def kernel_gradient(gradient: Tensor, input: Tensor, problem: Problem) -> Tensor:
     """The gradient of the kernel."""
-    folded = _folded(problem)
-    layout = _layout(folded)
+    return by_maps(gradient, input, problem, _layout(folded(problem), FOLDED))
+
+
+def by_maps(gradient: Tensor, input: Tensor, problem: Problem, layout: torch.memory_format) -> Tensor:
+    """The gradient of the kernel, a map of each item of the batch at a time, computed in a layout."""
+    sizes = folded(problem)
     result = input.new_empty(problem.kernel_shape)
     for block in _blocks(problem):
         maps = input[:, block].reshape(1, -1, *problem.spatial)
         kernels = gradient[:, block].reshape(-1, 1, *problem.output_spatial)
-        by_map = correlate(maps, kernels, None, folded.padding, layout)
+        by_map = correlate(maps, kernels, None, sizes.padding, layout)
         result[block] = by_map.reshape(problem.batch, -1, *problem.kernel_shape[1:]).sum(0)
     return result
 
@@ -95,25 +100,25 @@ def _turned(problem: Problem) -> Problem:
     return replace(problem, spatial=problem.output_spatial, padding=padding)
 
 
-def _folded(problem: Problem) -> Problem:
+def folded(problem: Problem) -> Problem:
     """The problem whose convolution is the kernel gradient of another, map by map."""
     maps, size = problem.batch * problem.in_channels, problem.output_spatial
     return replace(problem, batch=1, in_channels=maps, out_channels=maps, groups=maps, size=size, channels_last=False)
 
 
-def _layout_costs(problem: Problem) -> dict[torch.memory_format, float]:
+def layout_costs(problem: Problem, form: str = "") -> dict[torch.memory_format, float]:
     """Nanoseconds with channels innermost and, where torch is fast with it, outermost."""
     elements = math.prod(problem.input_shape) + math.prod(problem.output_shape)
     innermost = elements if problem.channels_last else 2 * elements  # each is moved once more to change the layout
-    result = {torch.channels_last: estimate("channels last", problem, problem.products, innermost)}
+    result = {torch.channels_last: estimate(f"channels last{form}", problem, problem.products, innermost)}
     if max(map(max, problem.padding)) <= WIDEST_PADDING:
         outermost = 3 * elements - innermost
-        result[torch.contiguous_format] = estimate("channels first", problem, problem.products, outermost)
+        result[torch.contiguous_format] = estimate(f"channels first{form}", problem, problem.products, outermost)
     return result
 
 
-def _layout(problem: Problem) -> torch.memory_format:
-    costs = _layout_costs(problem)
+def _layout(problem: Problem, form: str = "") -> torch.memory_format:
+    costs = layout_costs(problem, form)
     return min(costs, key=costs.__getitem__)
 
 

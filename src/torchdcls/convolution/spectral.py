@@ -51,14 +51,19 @@ def kernel_gradient_cost(problem: Problem) -> float:
     return total + _kernel_transform_cost(problem) + _product_cost(problem)
 
 
-def _transform_cost(problem: Problem, channels: float) -> float:
+def _transform_cost(problem: Problem, channels: int) -> float:
     """Nanoseconds for a transform of so many channels of the batch."""
-    points = problem.batch * channels * math.prod(lengths(problem))
-    return estimate("transform", problem, points * math.log2(math.prod(lengths(problem)) + 1), points)
+    return estimate("transform", problem, *transform_work(problem, problem.batch * channels))
 
 
 def _kernel_transform_cost(problem: Problem) -> float:
-    return _transform_cost(problem, problem.out_channels * problem.kernel_shape[1] / problem.batch)
+    return estimate("transform kernels", problem, *transform_work(problem, math.prod(problem.kernel_shape[:2])))
+
+
+def transform_work(problem: Problem, maps: int) -> tuple[float, float]:
+    """How many products, about, and elements a transform of so many maps or kernels takes."""
+    points = math.prod(lengths(problem))
+    return maps * points * math.log2(points + 1), maps * points
 
 
 def _product_cost(problem: Problem) -> float:
@@ -212,7 +217,7 @@ def backward(
                 k = transforms.part(kept_kernel, block).view(-1, outputs, channels, *frequencies)
             else:
                 k = transforms.of_kernel(kernel, block)
-            dx = dy * k[:, 0] if problem.depthwise else _multiply("bgof,gocf->bgcf", dy, k)
+            dx = dy * k[:, 0] if problem.depthwise else _maps(_matrices(dy, 1) @ _matrices(k, 0), frequencies)
             input_gradient[:, transforms.inputs_of(block)] = transforms.to_input(dx)
         if kernel_gradient is not None:
             if kept_input.numel():
@@ -220,7 +225,11 @@ def backward(
             else:
                 x = transforms.of_input(input, block)
             dy = torch.conj_physical(dy)
-            dk = (dy * x).sum(0).unsqueeze(1) if problem.depthwise else _multiply("bgof,bgcf->gocf", dy, x)
+            if problem.depthwise:
+                dk = (dy * x).sum(0).unsqueeze(1)
+            else:
+                products = _matrices(dy, 1).mT @ _matrices(x, 1)
+                dk = products.movedim(1, -1).unflatten(-1, frequencies)
             kernel_gradient[transforms.outputs_of(block)] = transforms.to_kernel(dk)
     return input_gradient, kernel_gradient
 
@@ -229,9 +238,17 @@ def correlate(x: Tensor, k: Tensor, problem: Problem) -> Tensor:
     """The spectrum of the outputs of a block."""
     # Lazy conjugation, `k.conj()`, is lost in an operator that runs in a compiled graph (torch 2.14).
     k = torch.conj_physical(k)
-    return x * k[:, 0] if problem.depthwise else _multiply("bgcf,gocf->bgof", x, k)
+    return x * k[:, 0] if problem.depthwise else _maps(_matrices(x, 1) @ _matrices(k, 0).mT, x.shape[3:])
 
 
-def _multiply(equation: str, a: Tensor, b: Tensor) -> Tensor:
-    """A matrix product for each group and frequency."""
-    return torch.einsum(equation, a.flatten(3), b.flatten(3)).unflatten(-1, a.shape[3:])
+def _matrices(spectrum: Tensor, groups: int) -> Tensor:
+    """A spectrum with its groups at axis 0 or 1 as a matrix for each group and frequency, (groups, frequencies, ...).
+
+    Made contiguous, the product of matrices is up to 20 times faster than on strided ones, as in an einsum.
+    """
+    return spectrum.flatten(3).movedim((groups, -1), (0, 1)).contiguous()
+
+
+def _maps(matrices: Tensor, frequencies: tuple[int, ...]) -> Tensor:
+    """Matrices (groups, frequencies, batch, channels) as a spectrum (batch, groups, channels, *frequencies)."""
+    return matrices.permute(2, 0, 3, 1).unflatten(-1, frequencies)
