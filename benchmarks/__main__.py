@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from . import convolution, dense_kernel  # noqa: F401  (each registers its cases)
+from . import convolution, dense_kernel, models  # noqa: F401  (each registers its cases)
 from .harness import CASES, hardware, measure, table, write_csv
 
 

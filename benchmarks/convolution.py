@@ -1,7 +1,8 @@
 """Convolution against torch's own: the shapes of ConvNeXt-T, one and three dimensions, and a grid of problems."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -133,15 +134,17 @@ def convolution(device: torch.device) -> Iterator[Comparison]:
     )
 
 
+def every_backend(posed: Problem, device: torch.device) -> dict[str, Run]:
+    """Torch, the choice, and each backend that can."""
+    able = [b.NAME for b in BACKENDS if b.why_not(replace(posed, device=device.type)) is None and b.NAME != "torch"]
+    return {"torch": contender(posed, device, None)} | {n: contender(posed, device, n) for n in ["auto", *able]}
+
+
 @case
 def convolution_size(device: torch.device) -> Iterator[Comparison]:
     for size in (3, 7, 11, 15, 19, 23, 31, 41, 51):
         posed = depthwise(96, 56, size)
-        names = ["auto", *(b.NAME for b in BACKENDS)]
-        contenders = {name: contender(posed, device, name) for name in ["torch", *names] if name != "torch"}
-        yield Comparison(
-            f"{size}x{size} on 8x96x56x56", {"torch": contender(posed, device, None)} | contenders, repeats=3
-        )
+        yield Comparison(f"{size}x{size} on 8x96x56x56", every_backend(posed, device), repeats=3)
 
 
 def grid() -> Iterator[Problem]:
@@ -170,7 +173,4 @@ def convolution_grid(device: torch.device) -> Iterator[Comparison]:
     for posed in dict.fromkeys(filter(affordable, grid())):
         kind = "depthwise" if posed.depthwise else "dense"
         text = f"{kind} {'x'.join(map(str, posed.size))} on {'x'.join(map(str, posed.input_shape))}"
-        able = [b.NAME for b in BACKENDS if b.why_not(posed) is None and b.NAME != "torch"]
-        contenders: dict[str, Callable[[], Sequence[Tensor]]] = {"torch": contender(posed, device, None)}
-        contenders |= {name: contender(posed, device, name) for name in ["auto", *able]}
-        yield Comparison(text, contenders, repeats=3, seconds=3, memory=False)
+        yield Comparison(text, every_backend(posed, device), repeats=3, seconds=3, memory=False)

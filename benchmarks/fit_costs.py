@@ -1,8 +1,9 @@
 """`python -m benchmarks.fit_costs`: measure the operations of `torchdcls.convolution.costs` and fit its table.
 
-Prints the table to paste, and how far off it is. Takes some minutes; run it on an idle machine.
+Prints the table of a device to paste, and how far off it is. Takes some minutes; run it on an idle machine.
 """
 
+import argparse
 import functools
 import itertools
 import math
@@ -24,13 +25,16 @@ from torchdcls.convolution.problem import Problem
 Sample = tuple[str, float, float, float]  # operation, products, elements, nanoseconds
 
 
-def nanoseconds(run: Callable[[], object], budget: float = 0.25) -> float:
+def nanoseconds(run: Callable[[], object], device: str, budget: float = 0.25) -> float:
     """The median of several runs."""
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     run()
     times: list[float] = []
     while len(times) < 3 or (sum(times) < budget and len(times) < 15):
+        synchronize()
         begin = time.perf_counter()
         run()
+        synchronize()
         times.append(time.perf_counter() - begin)
     return statistics.median(times) * 1e9
 
@@ -46,8 +50,9 @@ def problem_of(batch: int, channels: tuple[int, int], groups: int, spatial: int,
 
 def tensors(problem: Problem, layout: torch.memory_format = torch.contiguous_format) -> tuple[Tensor, Tensor, Tensor]:
     """Input, kernel and output gradient."""
-    x, dy = torch.randn(problem.input_shape), torch.randn(problem.output_shape)
-    return x.contiguous(memory_format=layout), torch.randn(problem.kernel_shape), dy.contiguous(memory_format=layout)
+    shapes = (problem.input_shape, problem.kernel_shape, problem.output_shape)
+    x, kernel, dy = (torch.randn(shape, device=problem.device) for shape in shapes)
+    return x.contiguous(memory_format=layout), kernel, dy.contiguous(memory_format=layout)
 
 
 def depthwise_problems() -> Iterator[Problem]:
@@ -64,9 +69,9 @@ def depthwise_problems() -> Iterator[Problem]:
 
 def other_problems() -> Iterator[Problem]:
     """Grouped and dense problems in one to three dimensions."""
-    shapes = itertools.product((1, 8), (32, 96), (1, 4), (1, 3, 7, 13))
+    shapes = itertools.product((1, 8), (16, 64), (1, 4), (1, 3, 7, 13))
     for batch, channels, groups, size in shapes:
-        for axes, spatial in ((1, 200), (2, 14), (2, 28), (3, 8)):
+        for axes, spatial in ((1, 100), (1, 1000), (2, 14), (2, 28), (3, 8), (3, 16)):
             problem = problem_of(batch, (channels, channels), groups, spatial, size, axes)
             if 1e5 < problem.products < 2e9:
                 yield problem
@@ -94,7 +99,7 @@ def torch_samples(problem: Problem) -> Iterator[Sample]:
         plain.kernel_gradient_name(problem): lambda: gradient(False, True, False),
     }
     for operation, run in runs.items():
-        yield operation, problem.products, elements, nanoseconds(run)
+        yield operation, problem.products, elements, nanoseconds(run, problem.device)
 
 
 def layout_samples(problem: Problem) -> Iterator[Sample]:
@@ -108,7 +113,7 @@ def layout_samples(problem: Problem) -> Iterator[Sample]:
                 continue
             moved = elements if (layout == torch.channels_last) == last else 2 * elements
             run = functools.partial(direct.by_blocks, x, kernel, None, posed, layout)
-            yield operation, problem.products, moved, nanoseconds(run)
+            yield operation, problem.products, moved, nanoseconds(run, problem.device)
     x, _, dy = tensors(problem)
     folded = direct.folded(problem)
     elements = math.prod(folded.input_shape) + math.prod(folded.output_shape)
@@ -119,7 +124,7 @@ def layout_samples(problem: Problem) -> Iterator[Sample]:
             f"channels {'last' if last else 'first'}{direct.FOLDED}",
             problem.products,
             (1 + last) * elements,
-            nanoseconds(run),
+            nanoseconds(run, problem.device),
         )
 
 
@@ -127,19 +132,27 @@ def spectral_samples(problem: Problem) -> Iterator[Sample]:
     """Transforms and products."""
     x, kernel, _ = tensors(problem)
     transforms = spectral.Transforms(problem)
-    spectra = [(transforms.of_input(x, b), transforms.of_kernel(kernel, b)) for b in transforms.blocks]
+    blocks = [(groups, outputs) for groups, parts in transforms.blocks for outputs in parts]
+    spectra = [
+        (spectral.arranged(transforms.of_input(x, groups), problem), transforms.of_kernel(kernel, groups, outputs))
+        for groups, outputs in blocks
+    ]
 
     def there_and_back() -> None:
-        for block in transforms.blocks:
-            x[:, transforms.inputs_of(block)] = transforms.to_input(transforms.of_input(x, block))
+        for groups, _ in transforms.blocks:
+            x[:, transforms.inputs_of(groups)] = transforms.to_input(transforms.of_input(x, groups))
 
     def kernels_there_and_back() -> None:
-        for block in transforms.blocks:
-            kernel[transforms.outputs_of(block)] = transforms.to_kernel(transforms.of_kernel(kernel, block))
+        for groups, outputs in blocks:
+            kernel[outputs] = transforms.to_kernel(transforms.of_kernel(kernel, groups, outputs))
 
     maps, kernels = math.prod(x.shape[:2]), math.prod(kernel.shape[:2])
-    yield "transform", *spectral.transform_work(problem, maps), nanoseconds(there_and_back) / 2
-    yield "transform kernels", *spectral.transform_work(problem, kernels), nanoseconds(kernels_there_and_back) / 2
+    yield "transform", *spectral.transform_work(problem, maps), nanoseconds(there_and_back, problem.device) / 2
+    yield (
+        "transform kernels",
+        *spectral.transform_work(problem, kernels),
+        nanoseconds(kernels_there_and_back, problem.device) / 2,
+    )
     products, moved = spectral.product_work(problem)
     operation = "multiply" if problem.depthwise else "multiply matrices"
 
@@ -147,26 +160,27 @@ def spectral_samples(problem: Problem) -> Iterator[Sample]:
         for a, b in spectra:
             spectral.correlate(a, b, problem)
 
-    yield operation, products, moved, nanoseconds(multiply)
+    yield operation, products, moved, nanoseconds(multiply, problem.device)
 
 
-def operator_sample() -> Sample:
+def operator_sample(device: str) -> Sample:
     """What calling the operator costs beyond its work: forward and backward of next to nothing, half each."""
-    problem = replace(problem_of(1, (16, 16), 16, 7, 3, 2), input_gradient=True, kernel_gradient=True)
+    problem = problem_of(1, (16, 16), 16, 7, 3, 2)
+    problem = replace(problem, input_gradient=True, kernel_gradient=True, device=device)
     x, kernel, dy = tensors(problem)
     nothing = x.new_empty(0)
 
     def work() -> None:
-        direct.forward(x, kernel, None, problem, False)
-        direct.backward(dy, x, kernel, nothing, nothing, problem)
+        spectral.forward(x, kernel, None, problem, False)
+        spectral.backward(dy, x, kernel, nothing, nothing, problem)
 
     def call() -> None:
         with torch.enable_grad():
-            y = convolve(x, kernel, padding=1, groups=16, backend="direct")
+            y = convolve(x, kernel, padding=1, groups=16, backend="spectral")
             torch.autograd.grad(y, (x, kernel), dy)
 
     x.requires_grad_(), kernel.requires_grad_()
-    times = [nanoseconds(call, 1.0) - nanoseconds(work, 1.0) for _ in range(5)]
+    times = [nanoseconds(call, device, 1.0) - nanoseconds(work, device, 1.0) for _ in range(5)]
     return "operator", 0, 0, statistics.median(times) / 2
 
 
@@ -194,17 +208,22 @@ def fit(samples: list[Sample]) -> None:
 
 def main() -> None:
     """Measure and fit."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fit_costs", description=__doc__)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    device = parser.parse_args().device
     torch.manual_seed(0)
-    samples = [operator_sample()]
+    samples = [operator_sample(device)]
     with torch.no_grad():
         for problem in depthwise_problems():
+            problem = replace(problem, device=device)
             if problem.products < 4e8:
                 samples += torch_samples(problem)
-            samples += layout_samples(problem)
+            if direct.why_not(problem) is None:
+                samples += layout_samples(problem)
             samples += spectral_samples(problem)
         for problem in other_problems():
-            samples += torch_samples(problem)
-            samples += spectral_samples(problem)
+            samples += torch_samples(replace(problem, device=device))
+            samples += spectral_samples(replace(problem, device=device))
     fit(samples)
 
 

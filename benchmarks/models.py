@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import timm
 import torch
@@ -13,14 +14,16 @@ from torchdcls import Conv2d, fuse, is_depthwise, parameter_groups, replace_conv
 from .convolution import without_result
 from .harness import Comparison, Run, case
 
+BATCH = 4
 
-def stock() -> nn.Module:
+
+def stock() -> Any:
     """The network as timm makes it."""
     torch.manual_seed(0)
     return timm.create_model("convnext_tiny")
 
 
-def converted(size: int = 23, count: int = 26) -> nn.Module:
+def converted(size: int = 23, count: int = 26) -> Any:
     """The paper's."""
     model = stock()
     to_dcls(model, kernel_count=count, dilated_kernel_size=size)
@@ -40,7 +43,7 @@ def swapped() -> nn.Module:
     return model
 
 
-def official() -> nn.Module:
+def official() -> Any:
     """The authors' layers in the same places, sharing positions and widths per stage, with the same values."""
     logging.disable(logging.WARNING)
     from DCLS.construct.modules import Dcls2d as OfficialDcls2d
@@ -65,19 +68,19 @@ def official() -> nn.Module:
     return theirs
 
 
-def blocks(model: nn.Module) -> list[nn.Module]:
+def blocks(model: Any) -> list[Any]:
     """The 18 blocks."""
     return [block for stage in model.stages for block in stage.blocks]
 
 
 def training_step(model: nn.Module, device: torch.device) -> Run:
-    """Forward, backward, AdamW; batch 4, 224x224."""
+    """Forward, backward, AdamW."""
     model = model.to(device).train()
     groups = parameter_groups(model, lr=1e-6, weight_decay=0.05)
     optimizer = torch.optim.AdamW(groups)
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn(4, 3, 224, 224, generator=generator).to(device)
-    labels = torch.randint(1000, (4,), generator=generator).to(device)
+    images = torch.randn(BATCH, 3, 224, 224, generator=generator).to(device)
+    labels = torch.randint(1000, (BATCH,), generator=generator).to(device)
 
     def run() -> Sequence[Tensor]:
         optimizer.zero_grad()
@@ -90,9 +93,9 @@ def training_step(model: nn.Module, device: torch.device) -> Run:
 
 
 def inference(model: nn.Module, device: torch.device) -> Run:
-    """Forward without gradients; batch 4, 224x224."""
+    """Forward without gradients."""
     model = model.to(device).eval()
-    images = torch.randn(4, 3, 224, 224, generator=torch.Generator().manual_seed(0)).to(device)
+    images = torch.randn(BATCH, 3, 224, 224, generator=torch.Generator().manual_seed(0)).to(device)
 
     @torch.no_grad()
     def run() -> Sequence[Tensor]:
@@ -110,7 +113,7 @@ def of_different_networks(
 
 @case
 def model_step(device: torch.device) -> Iterator[Comparison]:
-    text = "convnext_tiny, training step, batch 4, 224x224"
+    text = "convnext_tiny, training step, batch {BATCH}, 224x224"
     yield Comparison(
         f"{text}: stock, ours 23x23",
         of_different_networks(training_step, device, stock_7x7=stock(), torchdcls_23x23=converted()),
@@ -132,7 +135,7 @@ def model_step(device: torch.device) -> Iterator[Comparison]:
 def model_inference(device: torch.device) -> Iterator[Comparison]:
     model = converted()
     fused = fuse(copy.deepcopy(model))
-    text = "convnext_tiny, inference, batch 4, 224x224"
+    text = "convnext_tiny, inference, batch {BATCH}, 224x224"
     yield Comparison(
         f"{text}: stock, ours fused",
         of_different_networks(inference, device, stock_7x7=stock(), fused_23x23=fused),
@@ -149,4 +152,4 @@ def model_size(device: torch.device) -> Iterator[Comparison]:
     sizes = {f"torchdcls {size}x{size}": converted(size) for size in (7, 17, 23, 31, 51)}
     contenders = {"stock 7x7": without_result(training_step(stock(), device))}
     contenders |= {name: without_result(training_step(model, device)) for name, model in sizes.items()}
-    yield Comparison("convnext_tiny, training step, batch 4, 224x224", contenders, repeats=3, seconds=90)
+    yield Comparison(f"convnext_tiny, training step, batch {BATCH}, 224x224", contenders, repeats=3, seconds=90)

@@ -20,6 +20,7 @@ ORDER = [
     "convolution",
     "layers",
     "sharing",
+    "fitting",
     "surgery",
     "parameter_groups",
     "official",

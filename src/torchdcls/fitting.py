@@ -9,6 +9,7 @@ so a fit never makes the dense kernel of an element, however large the window is
 """
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -65,12 +66,16 @@ def fit_elements_(layers: Sequence[DclsNd], convolutions: Sequence[Convolution])
     first.position.copy_(torch.cat([part.position for part in parts], dim=1).view_as(first.position))
     if first.sigma is not None:
         first.sigma.copy_(torch.cat([part.sigma for part in parts if part.sigma is not None], 1).view_as(first.sigma))
-    errors = []
-    for layer, weight, target in zip(layers, torch.cat([part.weight for part in parts], dim=1), targets, strict=True):
+    for layer, weight in zip(layers, torch.cat([part.weight for part in parts], dim=1), strict=True):
         layer.weight.copy_(weight.view_as(layer.weight))
-        missed = (layer.dense_kernel().double() - target.double()).norm() / target.double().norm().clamp_min(1e-30)
-        errors.append(missed.item())
-    return errors
+    return [_error(*each) for each in zip(layers, convolutions, targets, strict=True)]
+
+
+def _error(layer: DclsNd, conv: Convolution, target: Tensor) -> float:
+    """The distance of the kernels, with what of the convolution's lies outside of the window."""
+    energy, inside = (kernel.double().square().sum().item() for kernel in (conv.weight, target))
+    missed = (layer.dense_kernel().double() - target.double()).square().sum().item() + energy - inside
+    return math.sqrt(max(missed, 0.0) / energy) if energy else 0.0
 
 
 def fit(targets: Tensor, count: int, interpolation: Interpolation) -> Elements:

@@ -14,6 +14,7 @@ from .convolution import (
     check_groups,
     check_padding_mode,
     convolve,
+    padding_for_size,
     resolve_padding,
 )
 from .interpolation import Interpolation, find_interpolation
@@ -226,7 +227,7 @@ class DclsNd(nn.Module):
             kernel_count,
             size,
             stride=conv.stride,
-            padding=_padding_for(conv, size),
+            padding=padding_for_size(conv.padding, conv.kernel_size, conv.dilation, conv.stride, size),
             groups=conv.groups,
             bias=conv.bias is not None,
             padding_mode=conv.padding_mode,
@@ -266,18 +267,6 @@ class DclsNd(nn.Module):
         if len(axes) == self.axes:
             raise ValueError(f"dense_axes must leave at least one axis to learn, got {dense_axes!r}")
         return axes
-
-
-def _padding_for(conv: Convolution, size: tuple[int, ...]) -> Padding:
-    """The padding with which a kernel of ``size`` gives the output shape of ``conv``, middle on middle."""
-    extent = tuple(d * (k - 1) + 1 for d, k in zip(conv.dilation, conv.kernel_size, strict=True))
-    pairs = []
-    for (before, after), old, new in zip(resolve_padding(conv.padding, extent, conv.stride), extent, size, strict=True):
-        shift = new // 2 - old // 2
-        pairs.append((before + shift, after + new - old - shift))
-    if all(before == after for before, after in pairs):
-        return tuple(before for before, _ in pairs)
-    return tuple(pairs)
 
 
 class Dcls1d(DclsNd):

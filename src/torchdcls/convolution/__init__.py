@@ -20,6 +20,7 @@ from .problem import (
     check_padding_mode,
     flat,
     lies_channels_last,
+    padding_for_size,
     resolve_padding,
 )
 
@@ -31,6 +32,7 @@ __all__ = [
     "check_groups",
     "check_padding_mode",
     "convolve",
+    "padding_for_size",
     "resolve_padding",
 ]
 

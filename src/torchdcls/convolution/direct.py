@@ -124,7 +124,7 @@ def _layout(problem: Problem, form: str = "") -> torch.memory_format:
 
 def _blocks(problem: Problem) -> list[slice]:
     maps = problem.batch * (math.prod(problem.spatial) + math.prod(problem.output_spatial))
-    return problem.blocks(maps * problem.dtype.itemsize)
+    return problem.blocks(problem.groups, maps * problem.dtype.itemsize)
 
 
 def by_blocks(

@@ -28,10 +28,12 @@ def cost(problem: Problem) -> float:
 
 
 def kind(problem: Problem) -> str:
-    """Which of torch's kernels it takes, in a word of the table of costs."""
+    """Which of torch's kernels it takes, in words of the table of costs."""
     if problem.depthwise:
         return "depthwise" if problem.axes < 3 else "depthwise 3-D"
-    return "grouped" if problem.groups > 1 else "dense"
+    if problem.groups > 1:
+        return "grouped"
+    return "dense" if problem.axes == 2 else f"dense {problem.axes}-D"
 
 
 def forward_name(problem: Problem) -> str:

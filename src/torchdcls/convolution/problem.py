@@ -84,8 +84,10 @@ class Problem:
 
     @property
     def products(self) -> int:
-        """Multiplications of the plain algorithm, one pass."""
-        return math.prod(self.output_shape) * math.prod(self.kernel_shape[1:])
+        """About how many multiplications the plain algorithm takes in one pass; it skips those with padding."""
+        along = zip(self.output_spatial, self.size, self.stride, self.padding, strict=True)
+        touching = [n * k - (p * (p + s) + q * (q + s)) // (2 * s) for n, k, s, (p, q) in along]
+        return self.batch * self.out_channels * self.kernel_shape[1] * math.prod(touching)
 
     @classmethod
     def of(cls, input: Tensor, kernel: Tensor, stride: tuple[int, ...], padding: Pairs, groups: int) -> "Problem":
@@ -119,10 +121,10 @@ class Problem:
             return torch.contiguous_format
         return torch.channels_last if self.axes == 2 else torch.channels_last_3d
 
-    def blocks(self, bytes_per_group: int) -> list[slice]:
-        """The groups in blocks of a size that is good for the device."""
-        step = max(1, _BLOCK_BYTES.get(self.device, _BLOCK_BYTES_ELSEWHERE) // max(1, bytes_per_group))
-        return [slice(start, min(start + step, self.groups)) for start in range(0, self.groups, step)]
+    def blocks(self, count: int, bytes_each: int) -> list[slice]:
+        """So many groups, or other parts of this size, in blocks of a size that is good for the device."""
+        step = max(1, _BLOCK_BYTES.get(self.device, _BLOCK_BYTES_ELSEWHERE) // max(1, bytes_each))
+        return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
     def reachable(self) -> tuple[slice, ...]:
         """The taps of each axis that can touch the input at all, and not only padding."""
@@ -174,6 +176,23 @@ def resolve_padding(padding: Padding, size: tuple[int, ...], stride: tuple[int, 
             f"padding must be an int or a tuple of {len(size)} entries, one for each axis, got {padding!r}"
         )
     return tuple(_pair(value, padding) for value in values)
+
+
+def padding_for_size(
+    padding: Padding, size: tuple[int, ...], dilation: tuple[int, ...], stride: tuple[int, ...], new: tuple[int, ...]
+) -> Padding:
+    """The padding with which a kernel of a ``new`` size gives the same output shape, middle on middle.
+
+    >>> padding_for_size(1, (3, 3), (1, 1), (2, 2), (9, 4))
+    (4, (2, 1))
+    """
+    extent = tuple(d * (k - 1) + 1 for d, k in zip(dilation, size, strict=True))
+    result: list[int | tuple[int, int]] = []
+    for (before, after), old, now in zip(resolve_padding(padding, extent, stride), extent, new, strict=True):
+        shift = now // 2 - old // 2
+        pair = (before + shift, after + now - old - shift)
+        result.append(pair[0] if pair[0] == pair[1] else pair)
+    return tuple(result)
 
 
 def _pair(value: int | tuple[int, int], padding: Padding) -> tuple[int, int]:

@@ -7,8 +7,9 @@ A correlation over taps is a product over frequencies. With the input placed aft
     dk[t] = Σ_o dy[o] x[o + t]       dK = conj(dY) X
 
 so a training step needs four transforms of the input's size: of x and dy, and back to y and dx. Those of
-the kernel have no batch. Transforms are circular; at a length of the input and the larger padding,
-whatever wraps around meets padding only, so the result is the linear one at the smallest exact size.
+the kernel have no batch; where there is one for each pair of channels, they are made anew in the backward
+pass. Transforms are circular; at a length of the input and the larger padding, whatever wraps around meets
+padding only, so the result is the linear one at the smallest exact size.
 
 Not a number, or infinity, anywhere in a map spreads over all the outputs that the map contributes to,
 where the plain convolution keeps it within reach of the kernel.
@@ -40,6 +41,7 @@ def cost(problem: Problem) -> float:
         total += _transform_cost(problem, problem.out_channels)
     if problem.input_gradient:
         total += _transform_cost(problem, problem.in_channels) + _product_cost(problem)
+        total += 0 if problem.depthwise else _kernel_transform_cost(problem)  # those of kernels are not kept
     if problem.kernel_gradient:
         total += _kernel_transform_cost(problem) + _product_cost(problem)
     return total
@@ -104,7 +106,7 @@ def lengths(problem: Problem) -> tuple[int, ...]:
 
 
 class Transforms:
-    """The transforms of one problem, a block of groups at a time.
+    """The transforms of one problem, a block at a time: some groups, or some outputs of a group too large for that.
 
     In a block, spectra have the groups as an axis of their own: those of inputs and outputs are (batch,
     groups, channels of a group, *frequencies), those of kernels (groups, outputs, channels, *frequencies).
@@ -122,28 +124,38 @@ class Transforms:
         strides = zip(problem.output_spatial, problem.stride, strict=True)
         self.output_window = tuple(slice(0, (n - 1) * s + 1, s) for n, s in strides)
         self.kernel_window = tuple(slice(0, k) for k in problem.size)
-        widest = max(self.channels, self.outputs)
-        self.blocks = problem.blocks(problem.batch * widest * math.prod(self.lengths) * self.dtype.itemsize)
+        bytes_each = math.prod(self.lengths) * self.dtype.itemsize
+        widest = max(problem.batch * max(self.channels, self.outputs), self.channels * self.outputs)
+        per_output = max(problem.batch, self.channels) * bytes_each
+        # Groups, and for each of these blocks the blocks of its outputs.
+        self.blocks = [
+            (groups, [self._outputs_of(groups, part) for part in self._parts(groups, per_output)])
+            for groups in problem.blocks(problem.groups, widest * bytes_each)
+        ]
 
-    def inputs_of(self, block: slice) -> slice:
-        """The input channels of a block of groups."""
-        return slice(block.start * self.channels, block.stop * self.channels)
+    def _parts(self, groups: slice, per_output: int) -> list[slice]:
+        if groups.stop - groups.start > 1:
+            return [slice(0, self.outputs)]
+        return self.problem.blocks(self.outputs, per_output)
 
-    def outputs_of(self, block: slice) -> slice:
-        """The output channels of a block of groups."""
-        return slice(block.start * self.outputs, block.stop * self.outputs)
+    def _outputs_of(self, groups: slice, part: slice) -> slice:
+        return slice(groups.start * self.outputs + part.start, (groups.stop - 1) * self.outputs + part.stop)
 
-    def of_input(self, input: Tensor, block: slice) -> Tensor:
-        """The spectrum of the inputs of a block."""
-        return self._forward(input[:, self.inputs_of(block)], self.input_window).unflatten(1, (-1, self.channels))
+    def inputs_of(self, groups: slice) -> slice:
+        """The input channels of some groups."""
+        return slice(groups.start * self.channels, groups.stop * self.channels)
 
-    def of_output(self, output: Tensor, block: slice) -> Tensor:
+    def of_input(self, input: Tensor, groups: slice) -> Tensor:
+        """The spectrum of the inputs of some groups."""
+        return self._forward(input[:, self.inputs_of(groups)], self.input_window).unflatten(1, (-1, self.channels))
+
+    def of_output(self, output: Tensor, groups: slice, outputs: slice) -> Tensor:
         """The spectrum of the outputs of a block, or of their gradients."""
-        return self._forward(output[:, self.outputs_of(block)], self.output_window).unflatten(1, (-1, self.outputs))
+        return self._forward(output[:, outputs], self.output_window).unflatten(1, (groups.stop - groups.start, -1))
 
-    def of_kernel(self, kernel: Tensor, block: slice) -> Tensor:
+    def of_kernel(self, kernel: Tensor, groups: slice, outputs: slice) -> Tensor:
         """The spectrum of the kernels of a block."""
-        return self._forward(kernel[self.outputs_of(block)], self.kernel_window).unflatten(0, (-1, self.outputs))
+        return self._forward(kernel[outputs], self.kernel_window).unflatten(0, (groups.stop - groups.start, -1))
 
     def to_input(self, spectrum: Tensor) -> Tensor:
         """Back to the inputs of a block."""
@@ -168,18 +180,23 @@ class Transforms:
         return torch.fft.irfftn(spectrum, s=self.lengths, dim=self.axes)[(*leading, *window)]
 
     def buffers(self, like: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
-        """Where the spectra of input and kernel are kept, flat and a block after the other; empty if not kept."""
-        if not keep:
-            return like.new_empty(0), like.new_empty(0)
+        """Where the spectra of input and kernel are kept, flat and a block after the other; empty if not kept.
+
+        Those of kernels are kept where there is one for each channel only: otherwise they outweigh the rest.
+        """
         per_group = self.channels * math.prod(self.frequencies)
-        sizes = (self.problem.groups * self.problem.batch * per_group, self.problem.groups * self.outputs * per_group)
-        a, b = (like.new_empty(size, dtype=self.dtype.to_complex()) for size in sizes)
+        sizes = (self.problem.batch * self.problem.groups * per_group, self.problem.groups * per_group)
+        kept = (keep, keep and self.problem.depthwise)
+        a, b = (
+            like.new_empty(size, dtype=self.dtype.to_complex()) if wanted else like.new_empty(0)
+            for size, wanted in zip(sizes, kept, strict=True)
+        )
         return a, b
 
-    def part(self, buffer: Tensor, block: slice) -> Tensor:
-        """What a buffer keeps of a block."""
+    def part(self, buffer: Tensor, groups: slice) -> Tensor:
+        """What a buffer keeps of some groups."""
         per_group = len(buffer) // self.problem.groups
-        return buffer[block.start * per_group : block.stop * per_group]
+        return buffer[groups.start * per_group : groups.stop * per_group]
 
 
 _transforms = functools.lru_cache(maxsize=256)(Transforms)
@@ -188,17 +205,21 @@ _transforms = functools.lru_cache(maxsize=256)(Transforms)
 def forward(
     input: Tensor, kernel: Tensor, bias: Tensor | None, problem: Problem, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The convolution, and the spectra of input and kernel for `backward`, or empty tensors."""
+    """The convolution, and what `backward` can use of the spectra of input and kernel."""
     transforms = _transforms(problem)
     output = problem.empty_output(input)
     kept_input, kept_kernel = transforms.buffers(input, keep)
-    for block in transforms.blocks:
-        x, k = transforms.of_input(input, block), transforms.of_kernel(kernel, block)
-        if keep:
-            transforms.part(kept_input, block).copy_(x.reshape(-1))
-            transforms.part(kept_kernel, block).copy_(k.reshape(-1))
-        part, channels = transforms.to_output(correlate(x, k, problem)), transforms.outputs_of(block)
-        output[:, channels] = part if bias is None else part + bias[channels].view(-1, *[1] * problem.axes)
+    for groups, parts in transforms.blocks:
+        x = transforms.of_input(input, groups)
+        if kept_input.numel():
+            transforms.part(kept_input, groups).copy_(x.reshape(-1))
+        x = arranged(x, problem)
+        for outputs in parts:
+            k = transforms.of_kernel(kernel, groups, outputs)
+            if kept_kernel.numel():
+                transforms.part(kept_kernel, groups).copy_(k.reshape(-1))
+            part = transforms.to_output(correlate(x, k, problem))
+            output[:, outputs] = part if bias is None else part + bias[outputs].view(-1, *[1] * problem.axes)
     return output, kept_input, kept_kernel
 
 
@@ -209,36 +230,47 @@ def backward(
     transforms = _transforms(problem)
     input_gradient = problem.empty_input(input) if problem.input_gradient else None
     kernel_gradient = torch.empty_like(kernel) if problem.kernel_gradient else None
-    channels, outputs, frequencies = transforms.channels, transforms.outputs, transforms.frequencies
-    for block in transforms.blocks:
-        dy = transforms.of_output(gradient, block)
-        if input_gradient is not None:
-            if kept_kernel.numel():
-                k = transforms.part(kept_kernel, block).view(-1, outputs, channels, *frequencies)
-            else:
-                k = transforms.of_kernel(kernel, block)
-            dx = dy * k[:, 0] if problem.depthwise else _maps(_matrices(dy, 1) @ _matrices(k, 0), frequencies)
-            input_gradient[:, transforms.inputs_of(block)] = transforms.to_input(dx)
+    channels, frequencies = transforms.channels, transforms.frequencies
+    for groups, parts in transforms.blocks:
         if kernel_gradient is not None:
             if kept_input.numel():
-                x = transforms.part(kept_input, block).view(problem.batch, -1, channels, *frequencies)
+                x = transforms.part(kept_input, groups).view(problem.batch, -1, channels, *frequencies)
             else:
-                x = transforms.of_input(input, block)
-            dy = torch.conj_physical(dy)
-            if problem.depthwise:
-                dk = (dy * x).sum(0).unsqueeze(1)
-            else:
-                products = _matrices(dy, 1).mT @ _matrices(x, 1)
-                dk = products.movedim(1, -1).unflatten(-1, frequencies)
-            kernel_gradient[transforms.outputs_of(block)] = transforms.to_kernel(dk)
+                x = transforms.of_input(input, groups)
+            x = arranged(x, problem)
+        dx = None
+        for outputs in parts:
+            dy = arranged(transforms.of_output(gradient, groups, outputs), problem)
+            if input_gradient is not None:
+                if kept_kernel.numel():
+                    k = transforms.part(kept_kernel, groups).view(-1, 1, channels, *frequencies)
+                else:
+                    k = transforms.of_kernel(kernel, groups, outputs)
+                term = dy * k[:, 0] if problem.depthwise else dy @ _matrices(k, 0)
+                dx = term if dx is None else dx.add_(term)
+            if kernel_gradient is not None:
+                dy = torch.conj_physical(dy)
+                if problem.depthwise:
+                    dk = (dy * x).sum(0).unsqueeze(1)
+                else:
+                    dk = (dy.mT @ x).movedim(1, -1).unflatten(-1, frequencies)
+                kernel_gradient[outputs] = transforms.to_kernel(dk)
+        if input_gradient is not None and dx is not None:
+            dx = dx if problem.depthwise else _maps(dx, frequencies)
+            input_gradient[:, transforms.inputs_of(groups)] = transforms.to_input(dx)
     return input_gradient, kernel_gradient
 
 
+def arranged(spectrum: Tensor, problem: Problem) -> Tensor:
+    """The spectrum of inputs or outputs of a block as it is multiplied."""
+    return spectrum if problem.depthwise else _matrices(spectrum, 1)
+
+
 def correlate(x: Tensor, k: Tensor, problem: Problem) -> Tensor:
-    """The spectrum of the outputs of a block."""
+    """The spectrum of the outputs of a block, from that of inputs, arranged, and of kernels."""
     # Lazy conjugation, `k.conj()`, is lost in an operator that runs in a compiled graph (torch 2.14).
     k = torch.conj_physical(k)
-    return x * k[:, 0] if problem.depthwise else _maps(_matrices(x, 1) @ _matrices(k, 0).mT, x.shape[3:])
+    return x * k[:, 0] if problem.depthwise else _maps(x @ _matrices(k, 0).mT, k.shape[3:])
 
 
 def _matrices(spectrum: Tensor, groups: int) -> Tensor:

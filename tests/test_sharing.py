@@ -1,0 +1,229 @@
+import copy
+import io
+import socket
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from safetensors.torch import load_model, save_model
+from tests.tolerances import assert_close
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from torchdcls import Dcls1d, Dcls2d, share_positions, to_dcls
+from torchdcls.sharing import sharing_groups, stage_of
+
+
+def network():
+    """Two stages of two blocks each; positions are shared within a stage."""
+    torch.manual_seed(0)
+
+    def block(channels):
+        depthwise = nn.Conv2d(channels, channels, 5, padding=2, groups=channels)
+        return nn.Sequential(depthwise, nn.Conv2d(channels, channels, 1), nn.GELU())
+
+    stages = [nn.Sequential(block(c), block(c)) for c in (4, 8)]
+    model = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 1)), stages[0], nn.Sequential(nn.Conv2d(4, 8, 1)), stages[1])
+    to_dcls(model, kernel_count=4, dilated_kernel_size=9)
+    return model
+
+
+def layers(model):
+    return [module for module in model.modules() if isinstance(module, Dcls2d)]
+
+
+def is_shared(model):
+    a, b, c, d = layers(model)
+    return (
+        a.position is b.position
+        and a.sigma is b.sigma
+        and c.position is d.position
+        and c.sigma is d.sigma
+        and a.position is not c.position
+        and a.weight is not b.weight
+    )
+
+
+def output(model):
+    return model(torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(1)))
+
+
+def test_sharing_is_one_parameter_with_the_sum_of_the_gradients():
+    model = network()
+    assert is_shared(model)
+    output(model).square().sum().backward()
+    gradient = layers(model)[0].position.grad
+    apart = network()
+    for module in layers(apart):
+        module.position = nn.Parameter(module.position.detach().clone())
+    output(apart).square().sum().backward()
+    first, second, *_ = layers(apart)
+    assert_close(gradient, first.position.grad + second.position.grad, "gradient")
+
+
+SURVIVALS = {
+    "deepcopy": copy.deepcopy,
+    "to": lambda model: model.to(torch.float64).to(torch.float32),
+    "half": lambda model: model.half().float(),
+    "save": lambda model: _saved(model),
+    "share_memory": lambda model: model.share_memory(),
+    "requires_grad": lambda model: model.requires_grad_(False).requires_grad_(True),
+    "averaged": lambda model: torch.optim.swa_utils.AveragedModel(model).module,
+}
+
+
+def _saved(model):
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)
+
+
+@pytest.mark.parametrize("survive", SURVIVALS.values(), ids=SURVIVALS)
+def test_sharing_survives(survive):
+    model = survive(network())
+    assert is_shared(model)
+    with torch.no_grad():
+        layers(model)[0].position.add_(1)
+    assert torch.equal(layers(model)[0].position, layers(model)[1].position)
+
+
+def test_state_dicts_go_round():
+    model, other = network(), network()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.normal_()
+    other.load_state_dict(model.state_dict())
+    assert is_shared(other)
+    assert torch.equal(output(other), output(model))
+
+
+def test_safetensors_go_round(tmp_path):
+    model, other = network(), network()
+    nn.init.normal_(layers(other)[0].position)
+    save_model(model, str(tmp_path / "model.safetensors"))
+    load_model(other, str(tmp_path / "model.safetensors"))
+    assert is_shared(other)
+    assert torch.equal(output(other), output(model))
+
+
+def test_an_average_moves_a_shared_parameter_once():
+    model = network()
+    average = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay=0.75)
+    )
+    average.update_parameters(model)  # the first update copies
+    before = layers(model)[0].position.detach().clone()
+    with torch.no_grad():
+        layers(model)[0].position.add_(4)
+    average.update_parameters(model)
+    assert_close(layers(average.module)[0].position, before + 1, "kernel")
+
+
+def test_a_model_from_the_meta_device_shares_again():
+    with torch.device("meta"):
+        model = network()
+    assert is_shared(model)
+    model = model.to_empty(device="cpu")
+    a, b, c, d = layers(model)
+    share_positions([a, b])
+    share_positions([c, d])
+    assert is_shared(model)
+
+
+def test_compiles_whole():
+    model = network()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert_close(output(compiled), output(model), "convolution")
+    output(compiled).square().sum().backward()
+    gradient = layers(model)[0].position.grad.clone()
+    model.zero_grad()
+    output(model).square().sum().backward()
+    assert_close(layers(model)[0].position.grad, gradient, "gradient")
+
+
+def _rank(rank, port, queue, sharded):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", world_size=2, rank=rank)
+    model, images = network(), torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    if sharded:
+        parallel = fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+    else:
+        parallel = nn.parallel.DistributedDataParallel(model)
+    parallel(images[2 * rank : 2 * rank + 2]).square().mean().backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    if sharded:
+        gradients = {name: gradient.full_tensor() for name, gradient in gradients.items()}
+    if rank == 0:
+        queue.put(({name: gradient.numpy() for name, gradient in gradients.items()}, is_shared(model)))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["DDP", "FSDP2"])
+def test_two_processes_have_the_gradients_of_one(sharded):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = mp.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=_rank, args=(rank, port, queue, sharded)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    gradients, shared = queue.get(timeout=60)
+    for process in processes:
+        process.join(timeout=60)
+        assert process.exitcode == 0
+    assert shared
+    model = network()
+    model(torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(1))).square().mean().backward()
+    assert gradients.keys() == dict(model.named_parameters()).keys()
+    for name, parameter in model.named_parameters():
+        assert_close(torch.from_numpy(gradients[name]), parameter.grad, "gradient")
+
+
+STAGES = {
+    "stages.2.blocks.5.conv_dw": "stages.2",
+    "features.1.0.block.0": "features.1",
+    "convnext.encoder.stages.0.layers.2.dwconv": "convnext.encoder.stages.0",
+    "stages_3.blocks.0.conv_dw": "stages_3.blocks",
+    "blocks.5.mixer.dwconv": "blocks",
+    "0": "",
+    "conv": "",
+    "1.0": "1",
+}
+
+
+@pytest.mark.parametrize(("name", "stage"), STAGES.items(), ids=STAGES)
+def test_the_stage_of_a_layer(name, stage):
+    assert stage_of(name) == stage
+
+
+def test_groups_of_layers_that_share():
+    named = [(f"{stage}.{block}.conv", Dcls2d(4, 4, 2, size)) for stage in (0, 1) for block, size in enumerate((5, 5))]
+    named.append(("1.2.conv", Dcls2d(8, 8, 2, 5)))
+    names = [name for name, _ in named]
+    assert sharing_groups(named, "stage") == [names[:2], names[2:4], names[4:]]
+    assert sharing_groups(named, None) == [[name] for name in names]
+    assert sharing_groups(named, lambda name, layer: 0) == [names[:4], names[4:]]
+    with pytest.raises(ValueError, match=r"share must be 'stage', None or a function .* got 'model'"):
+        sharing_groups(named, "model")
+
+
+ERRORS = {
+    "none": ([], ValueError, "layers must hold at least one Dcls layer, got none"),
+    "other": ([nn.Conv2d(1, 1, 1)], TypeError, "layers must be Dcls1d, Dcls2d or Dcls3d, got Conv2d"),
+    "shape": ([Dcls2d(4, 4, 2, 5), Dcls2d(8, 8, 2, 5)], ValueError, "positions of one shape .* share each kind"),
+    "axes": ([Dcls1d(4, 4, 2, 5), Dcls2d(4, 4, 2, 5)], ValueError, "positions of one shape"),
+    "interpolation": (
+        [Dcls2d(4, 4, 2, 5), Dcls2d(4, 4, 2, 5, interpolation="triangle")],
+        ValueError,
+        "one interpolation .*'gauss'.*'triangle'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrong", "error", "message"), ERRORS.values(), ids=ERRORS)
+def test_what_cannot_share_is_refused(wrong, error, message):
+    with pytest.raises(error, match=message):
+        share_positions(wrong)
