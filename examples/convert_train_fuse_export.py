@@ -56,11 +56,11 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return float((model.eval()(images).argmax(1) == labels).float().mean())
 
 
-def main() -> None:
+def main(images_used: int = 2500) -> None:
     """Print what happens at each step."""
     torch.manual_seed(0)
     images, labels = digits(classes=5)
-    training, testing = slice(0, 2000), slice(2000, 2500)
+    training, testing = slice(0, images_used * 4 // 5), slice(images_used * 4 // 5, images_used)
 
     model = make_model(classes=5)
     print(to_dcls(model, kernel_count=8, dilated_kernel_size=17))

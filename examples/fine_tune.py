@@ -15,11 +15,11 @@ from examples.convert_train_fuse_export import accuracy, digits, make_model, tra
 from torchdcls import to_dcls
 
 
-def main() -> None:
+def main(images_used: int = 5000) -> None:
     """Train once, convert six times."""
     torch.manual_seed(0)
     images, labels = digits(classes=10)
-    training, testing = slice(0, 4000), slice(4000, 5000)
+    training, testing = slice(0, images_used * 4 // 5), slice(images_used * 4 // 5, images_used)
     trained = make_model(classes=10)
     train(trained, images[training], labels[training], epochs=4, lr=3e-3)
     print(f"trained with 7x7 kernels: {accuracy(trained, images[testing], labels[testing]):.1%}")

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from examples import hidden_taps
+from examples import convert_train_fuse_export, fine_tune, hidden_taps
 
 from torchdcls.interpolation import INTERPOLATIONS
 
@@ -41,3 +41,22 @@ def test_a_wide_start_finds_taps_out_of_reach_of_bilinear(interpolation, monkeyp
         for i in (INTERPOLATIONS[0], interpolation)
     )
     assert wide > bilinear + 50
+
+
+def test_from_a_network_to_an_onnx_file(capsys):
+    convert_train_fuse_export.main(images_used=125)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("stages.0.blocks.0.conv_dw  Conv2d 7x7  Dcls2d 17x17 / 8, gauss")
+    shares = [line.split()[-1] for line in lines if line.startswith("accuracy")]
+    assert len(shares) == 2
+    assert shares[0] == shares[1], "the ONNX file recognises what the trained network does"
+    assert float(lines[-2].split()[-1]) < 1e-4
+
+
+def test_fitted_elements_keep_what_a_network_knows(capsys):
+    fine_tune.main(images_used=250)
+    first, _, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
+    by_start = {(row[0], row[1]): row for row in rows}
+    assert by_start["100%", "fit"][2] == "0.0%"
+    assert by_start["100%", "fit"][3] == first[-1]
+    assert len(by_start) == 6
