@@ -1,0 +1,1 @@
+"""Training from recipes: data, the Lightning module, the command line. See ``docs/training.md``."""
