@@ -4,19 +4,23 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint bench figures clean
+.PHONY: demo test lint docs bench figures clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/hidden_taps.py
 
 # Two workers of one thread each suit small tensors better than one worker of two threads.
-test: $(INSTALLED) lint
+test: $(INSTALLED) lint docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, in site/; whatever is wrong with a page stops it.
+docs: $(INSTALLED)
+	$(BIN)/python -m docs.tools.build
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
@@ -26,7 +30,7 @@ figures: $(INSTALLED)
 	$(BIN)/python docs/figures/draw_convolution.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) build dist site .cache src/*.egg-info
 
 # The stamp is newer than the two files that say what to install, or the install runs again.
 $(INSTALLED): pyproject.toml constraints.txt
