@@ -8,12 +8,12 @@ from elsewhere.
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+import tomllib
 from fontTools.subset import main as subset
 
 ROOT = Path(__file__).parent.parent.parent
