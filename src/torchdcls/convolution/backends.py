@@ -34,8 +34,13 @@ def choose(problem: Problem, backend: str = "auto") -> str:
     'spectral'
     """
     if backend == "auto":
-        able = [b for b in BACKENDS if b.why_not(problem) is None]
-        return min(able, key=lambda b: _cost(b, problem)).NAME
+        able = [(_cost(b, problem), b.NAME) for b in BACKENDS if b.why_not(problem) is None]
+        # Not `min`: where a compiler leaves sizes open, costs are expressions, which it can only compare.
+        (cheapest, name), *others = able
+        for cost, other in others:
+            if cost < cheapest:
+                cheapest, name = cost, other
+        return name
     check_backend(backend)
     reason = next(b for b in BACKENDS if backend == b.NAME).why_not(problem)
     if reason is not None:
