@@ -14,6 +14,8 @@ from .._version import __version__
 COMMANDS = (
     ("train", "one run from a recipe"),
     ("evaluate", "a checkpoint, fused model or ONNX file on a data set: loss, top-1, top-5"),
+    ("compare", "the paper's table: models x interpolations x seeds, t-tests, figures, a report"),
+    ("plot", "kernels, profiles, positions over training, results of a comparison"),
     ("export", "a checkpoint to a plain fused network: safetensors and ONNX"),
 )
 # A word such as optimizer.lr=1e-3, which may stand anywhere on the line of a command that has an argument `overrides`.

@@ -88,12 +88,10 @@ class Augmentation:
     mean: tuple[float, ...] = value((0.485, 0.456, 0.406), "subtracted from each channel of values from 0 to 1")
     std: tuple[float, ...] = value((0.229, 0.224, 0.225), "by which each channel is divided then")
     enabled: bool = value(True, "false trains on images as they are validated")
-    crop: Literal["rrc", "rkrc", "rkrr"] = value(
-        "rrc", "training crop, as timm names it: rrc resizes a random part, rkrc and rkrr keep the aspect ratio"
+    crop: Literal["rrc", "rkrc", "rkrr", "pad"] = value(
+        "rrc", "training crop: rrc, rkrc, rkrr as timm names them, or pad: anywhere in the image padded by padding"
     )
-    padding: int | None = value(
-        None, "take training crops at random from the image padded by so many pixels, in place of crop; null: no"
-    )
+    padding: int = value(4, "pixels on each side, where crop is pad")
     scale: tuple[float, float] = value((0.08, 1.0), "share of the image's area in a random crop")
     ratio: tuple[float, float] = value((0.75, 4 / 3), "aspect ratio of a random crop")
     hflip: float = value(0.5, "probability of a horizontal flip")
@@ -209,6 +207,8 @@ class Recipe:
             raise ValueError(f"machine.save_every must be at least 1, or null, got {self.machine.save_every}")
         if self.trainer.ema is not None and not 0 <= self.trainer.ema < 1:
             raise ValueError(f"trainer.ema must be from 0 to below 1, or null, got {self.trainer.ema}")
+        if self.model.channels not in (1, 3):
+            raise ValueError(f"model.channels must be 3 for colour or 1 for grey, got {self.model.channels}")
         for field in ("mean", "std"):
             if len(getattr(self.augmentation, field)) != self.model.channels:
                 raise ValueError(

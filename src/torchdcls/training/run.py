@@ -1,0 +1,256 @@
+"""One run of a recipe in a folder of its own.
+
+The folder holds recipe.yaml, metrics.csv (a row after each epoch, counted from 1), positions.npz (``epochs``, from 0
+before training, and an array ``(epochs, *shape)`` for each position and width), checkpoints/, tensorboard/,
+figures/, and, when the run is complete, summary.json.
+"""
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from torch import nn
+
+from ..surgery import Conversion
+from .checkpoints import AtomicCheckpointIO, Checkpoints, check_space, newest_checkpoint, newest_name
+from .data import Sets, Stream, open_sets
+from .history import Boards, History, finite, replace_file
+from .module import Training
+from .network import build_network
+from .recipe import Recipe, load_recipe, same_run
+from .sampling import set_seed
+
+RECIPE, SUMMARY, CHECKPOINTS = "recipe.yaml", "summary.json", "checkpoints"
+# Lightning's remarks on what is meant here, each in the words that it begins with.
+_REMARKS = (
+    "The '.*_dataloader' does not have many workers",  # machine.workers says how many
+    "You are trying to `self.log\\(\\)`",  # the sanity check logs nothing
+    "The number of training batches",  # about loggers of its own, which there are none of
+    ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated",  # inside Lightning, with a newer torch
+    "GPU available but not used",  # machine.accelerator=cpu
+    "MPS available but not used",
+    "The `srun` command is available on your system but is not used",
+    "Found .* module\\(s\\) in eval mode at the start of training",  # none of ours
+    "`lr_scheduler.step\\(\\)`|Detected call of `lr_scheduler.step",  # timm's schedules are told the update
+)
+
+
+def train(recipe: Recipe, folder: Path, resume: bool = False) -> None:
+    """Run a recipe to its end.
+
+    Args:
+        recipe: of the run.
+        folder: of the run; it may not hold another one. A complete run in it is left as it is.
+        resume: go on from the newest checkpoint, if there is one, as if the run had never stopped.
+    """
+    folder = Path(folder)
+    if is_complete(folder, recipe):
+        return
+    _check_folder(folder, recipe, resume)
+    recipe_devices = count_devices(recipe)
+    check_batch(recipe, recipe_devices)
+    with _quiet():
+        if recipe.machine.threads is not None:
+            torch.set_num_threads(recipe.machine.threads)
+        set_seed(recipe.seed)
+        sets = open_sets(recipe)
+        newest = newest_checkpoint(folder / CHECKPOINTS) if resume else None
+        network, conversion = build_network(recipe, sets.classes, trained=newest is None)
+        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        if _is_first():
+            check_space(folder, checkpoint_size(recipe, network), files=4 if recipe.machine.keep_best else 3)
+            replace_file(folder / RECIPE, recipe.to_yaml().encode())
+            print(plan(recipe, sets, network, conversion), flush=True)
+            if newest:
+                print(f"going on from {newest}", flush=True)
+        _fit(recipe, sets, network, folder, newest)
+
+
+def is_complete(folder: Path, recipe: Recipe) -> bool:
+    """Whether the folder holds this very run, and to its end."""
+    folder = Path(folder)
+    return (folder / SUMMARY).is_file() and not _other_run(folder, recipe)
+
+
+def plan(recipe: Recipe, sets: Sets, network: nn.Module, conversion: Conversion | None) -> str:
+    """What a run is going to do, in a page of text."""
+    from .module import make_optimizer
+
+    devices, updates = count_devices(recipe), sets.updates(recipe)
+    world = devices * recipe.machine.nodes
+    machine, trainer, o = recipe.machine, recipe.trainer, recipe.optimizer
+    kind = machine.accelerator if machine.accelerator != "auto" else _best_accelerator()
+    lines = [
+        f"run         {recipe.name}, variant {recipe.variant}, seed {recipe.seed}",
+        f"model       {recipe.model.name}, {_parameters(network):,} parameters, {sets.classes} classes",
+        f"data        {sets.images:,} images to train on",
+        f"devices     {recipe.machine.nodes} x {devices} {kind}, {trainer.precision}",
+        f"batch       {trainer.batch_size:,} images an update = {world} x {machine.accumulate} x "
+        f"{trainer.batch_size // world // machine.accumulate} (devices x accumulated steps x images)",
+        f"steps       {recipe.epochs} epochs x {updates:,} updates = {recipe.epochs * updates:,}",
+        f"schedule    {recipe.schedule.name}, warm-up until update {round(recipe.schedule.warmup_epochs * updates):,}, "
+        f"{o.lr:g} at its peak, {recipe.schedule.min_lr:g} at its end, update {trainer.epochs * updates:,}",
+    ]
+    for group in make_optimizer(recipe, network).param_groups:
+        count = sum(parameter.numel() for parameter in group["params"])
+        lines.append(
+            f"{'group':11} {group['name']}: {count:,} parameters, learning rate {group['lr']:g}, "
+            f"weight decay {group['weight_decay']:g}"
+        )
+    return "\n".join(lines) + (f"\n\n{conversion}\n" if conversion is not None else "")
+
+
+def count_devices(recipe: Recipe) -> int:
+    """Devices on each node; refuses what is not there."""
+    machine = recipe.machine
+    there = torch.cuda.device_count()
+    if machine.accelerator == "gpu" and not there:
+        raise ValueError("machine.accelerator=gpu needs a GPU that torch can use, found none; cpu runs without")
+    if machine.accelerator == "mps" and not torch.backends.mps.is_available():
+        raise ValueError("machine.accelerator=mps needs an Apple GPU that torch can use, found none; cpu runs without")
+    gpu = machine.accelerator == "gpu" or (machine.accelerator == "auto" and there > 0)
+    if machine.devices == -1:
+        return there if gpu else 1
+    if gpu and machine.devices > there:
+        raise ValueError(f"machine.devices must be at most the number of GPUs, {there}, got {machine.devices}")
+    return machine.devices
+
+
+def check_batch(recipe: Recipe, devices: int) -> None:
+    """Refuse batches that cannot be cut evenly, or not be mixed in pairs."""
+    machine, a, size = recipe.machine, recipe.augmentation, recipe.trainer.batch_size
+    parts = devices * machine.nodes * machine.accumulate
+    if size % parts:
+        raise ValueError(
+            f"trainer.batch_size must be divisible by devices x nodes x accumulate = "
+            f"{devices} x {machine.nodes} x {machine.accumulate} = {parts}, got {size}"
+        )
+    if a.enabled and (a.mixup or a.cutmix) and size // parts % 2:
+        raise ValueError(f"mixup and cutmix need an even number of images on each device and step, got {size // parts}")
+
+
+def checkpoint_size(recipe: Recipe, network: nn.Module) -> int:
+    """About how many bytes a checkpoint takes: weights, two moments, the running average."""
+    return _parameters(network) * 4 * (4 if recipe.trainer.ema is not None else 3)
+
+
+def _fit(recipe: Recipe, sets: Sets, network: nn.Module, folder: Path, newest: Path | None) -> None:
+    machine, trainer = recipe.machine, recipe.trainer
+    module = Training(recipe, network, sets, sets.classes)
+    history = History(folder)
+    checkpoints = Checkpoints(folder / CHECKPOINTS, machine.save_every, machine.keep_best)
+    boards = Boards(folder, history, machine.tensorboard, machine.pictures)
+    progress = [TQDMProgressBar(refresh_rate=10)] if machine.progress else []
+    streamed: dict[str, Any] = (
+        {"limit_train_batches": module.steps_per_epoch} if isinstance(sets.training, Stream) else {}
+    )
+    lightning = Trainer(
+        accelerator=machine.accelerator,
+        devices=count_devices(recipe),
+        num_nodes=machine.nodes,
+        precision=trainer.precision,
+        max_epochs=recipe.epochs,
+        accumulate_grad_batches=machine.accumulate,
+        gradient_clip_val=recipe.optimizer.clip,
+        deterministic=trainer.deterministic,
+        use_distributed_sampler=False,
+        plugins=[AtomicCheckpointIO()],
+        callbacks=[history, boards, checkpoints, *progress],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=machine.progress,
+        enable_model_summary=False,
+        num_sanity_val_steps=1,
+        default_root_dir=folder,
+        **streamed,
+    )
+    try:
+        lightning.fit(module, ckpt_path=newest)
+    except FloatingPointError as error:
+        good = newest_name(folder / CHECKPOINTS)
+        raise FloatingPointError(
+            f"{error}; the run stopped, its last good checkpoint is {good}. A lower optimizer.lr, a longer warm-up or "
+            "optimizer.clip=1 often helps"
+        ) from error
+    if lightning.is_global_zero:
+        summary = summarize(recipe, module, history)
+        replace_file(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+        print(f"top-1 {module.val_top1:.2f}%, top-5 {module.val_top5:.2f}%; {folder} holds the run", flush=True)
+
+
+def summarize(recipe: Recipe, module: Training, history: History) -> dict[str, Any]:
+    """What summary.json says of a run at its end."""
+    last = history.rows[-1]
+    metrics = {name: finite(float(last[name] or 0.0)) for name in ("train_loss", "val_loss", "val_top1", "val_top5")}
+    from ..layers import DclsNd
+
+    layer = next((part for part in module.network.modules() if isinstance(part, DclsNd)), None)
+    return {
+        "variant": recipe.variant,
+        "seed": recipe.seed,
+        "model": recipe.model.name,
+        "interpolation": recipe.interpolation,
+        "size": layer.dilated_kernel_size[0] if layer else None,
+        "count": layer.kernel_count if layer else None,
+        "parameters": _parameters(module.network),
+        "epochs": recipe.epochs,
+        **metrics,
+        "seconds": round(history.seconds, 1),
+        "complete": True,
+    }
+
+
+def _check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"folder must be a folder for the run, got the file {folder}")
+    other = _other_run(folder, recipe)
+    if other:
+        raise ValueError(f"{folder} holds another run; {'; '.join(other[:3])}. Choose another --folder")
+    if not resume and newest_name(folder / CHECKPOINTS) is not None:
+        raise ValueError(f"{folder} holds a part of this run; --resume goes on, another --folder begins anew")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"folder must be writable, and {folder} is not")
+
+
+def _other_run(folder: Path, recipe: Recipe) -> list[str]:
+    """In what the run of a folder differs from a recipe; nothing where there is none yet."""
+    path = folder / RECIPE
+    return same_run(load_recipe(path), recipe) if path.is_file() else []
+
+
+def _parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _is_first() -> bool:
+    """Whether this is the first of a run's processes."""
+    return int(getattr(rank_zero_only, "rank", 0)) == 0
+
+
+def _best_accelerator() -> str:
+    return "gpu" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning without its advertisements and without remarks on what is meant here."""
+    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            for remark in _REMARKS:
+                warnings.filterwarnings("ignore", message=remark)
+            yield
+    finally:
+        logger.setLevel(level)
