@@ -12,10 +12,11 @@ picture of a kernel 0 is the middle tap, rows go down, blue is negative and red 
 from .kernels import draw_kernels, draw_model, draw_numbers, draw_profiles
 from .positions import animate_positions, draw_spread, draw_trajectories
 from .results import draw_bars, draw_curves
-from .style import COLORS, colors_of, new_figure
+from .style import COLORS, INK, colors_of, new_figure
 
 __all__ = [
     "COLORS",
+    "INK",
     "animate_positions",
     "colors_of",
     "draw_bars",

@@ -69,7 +69,7 @@ def animate_positions(
     frames = torch.linspace(0, len(history) - 1, min(60, max(2, 6 * (len(history) - 1) + 1)))
     seen: list[Tensor] = []
     writer = PillowWriter(fps=12)
-    with writer.saving(figure, str(path), dpi=80):
+    with writer.saving(figure, str(path), dpi=100):
         for time in [*frames.tolist(), *[float(frames[-1])] * 15]:  # rest at the end before it starts again
             before = int(time)
             position = torch.lerp(history[before], history[min(before + 1, len(history) - 1)], time - before)

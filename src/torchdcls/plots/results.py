@@ -63,7 +63,7 @@ def draw_curves(axes: "Axes", curves: Mapping[str, Sequence[tuple[Sequence[float
     for name, runs in curves.items():
         at: dict[float, list[float]] = {}
         for x, y in runs:
-            axes.plot(x, y, color=colors[name], linewidth=0.7, alpha=0.45)
+            axes.plot(x, y, color=colors[name], marker=None if len(x) > 1 else ".", linewidth=0.7, alpha=0.45)
             for place, value in zip(x, y, strict=True):
                 at.setdefault(place, []).append(value)
         mean = {x: sum(y) / len(y) for x, y in sorted(at.items()) if len(y) == len(runs)}

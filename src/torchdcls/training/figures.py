@@ -1,0 +1,143 @@
+"""Figures of finished runs, made with :mod:`torchdcls.plots` from what lies in their folders."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from .. import plots
+from ..interpolation import find_interpolation
+from ..sharing import stage_of
+from .recipe import load_recipe
+from .results import MEASURES, TESTED, Run, find_differences, values_by_variant
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = 8  # kernels of each stage whose elements are followed
+
+
+def of_comparison(runs: Sequence[Run]) -> "Iterator[tuple[str, Figure]]":
+    """Figures of all runs of one recipe, by name."""
+    yield "results", draw_results(runs)
+    yield "learning", draw_learning(runs)
+
+
+def of_run(run: Run) -> "Iterator[tuple[str, Figure]]":
+    """Figures of one run, by name, those that there are: a stock model has no positions."""
+    for name, draw in (("kernels", draw_kernels), ("paths", draw_paths), ("movement", draw_movement)):
+        if (figure := draw(run)) is not None:
+            yield name, figure
+
+
+def draw_results(runs: Sequence[Run]) -> "Figure":
+    """Training loss and top-1 of each variant, with standard errors and p-values."""
+    values = {measure: values_by_variant(runs, measure) for measure in TESTED}
+    shown = {measure: found for measure, found in values.items() if found}
+    differences = find_differences(runs)
+    figure = plots.new_figure(max(3.0, 0.9 * len({run.variant for run in runs}) + 0.5) * len(TESTED), 3.2)
+    for axes, (measure, found) in zip(figure.subplots(1, len(TESTED)), shown.items(), strict=False):
+        plots.draw_bars(axes, found, {(test.first, test.second): test.p for test in differences[measure]})
+        axes.set_ylabel(_label(measure))
+    return figure
+
+
+def draw_learning(runs: Sequence[Run]) -> "Figure":
+    """Training loss and top-1 of each run by epoch, and their means."""
+    figure = plots.new_figure(8, 3)
+    for axes, measure in zip(figure.subplots(1, len(TESTED)), TESTED, strict=True):
+        curves: dict[str, list[tuple[list[float], list[float]]]] = {}
+        for run in runs:
+            curves.setdefault(run.variant, []).append(run.curve(measure))
+        plots.draw_curves(axes, curves)
+        axes.set(xlabel="epoch", ylabel=_label(measure))
+        if measure != TESTED[0]:
+            axes.get_legend().remove()
+    return figure
+
+
+def _label(measure: str) -> str:
+    name = MEASURES[measure][0]
+    return name if "loss" in name else f"{name} on validation images (%)"
+
+
+def draw_kernels(run: Run) -> "Figure | None":
+    """Kernels of each stage as the run left them; None where it has no checkpoint, or no kernels of that kind."""
+    from .checkpoints import newest_checkpoint, read_checkpoint
+    from .history import has_kernels
+    from .network import build_network
+
+    newest = newest_checkpoint(run.folder / "checkpoints")
+    if newest is None:
+        return None
+    network, _ = build_network(load_recipe(run.folder / "recipe.yaml"), classes=1, trained=False)
+    state = read_checkpoint(newest)["state_dict"]
+    averaged = any(name.startswith("average.") for name in state)
+    state = {name.removeprefix("average." if averaged else "network."): tensor for name, tensor in state.items()}
+    shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    # all but the classifier, which has as many outputs as the data had classes
+    network.load_state_dict(
+        {name: each for name, each in state.items() if shapes.get(name) == each.shape}, strict=False
+    )
+    if not has_kernels(network):
+        return None
+    figure = plots.new_figure(8, 5)
+    plots.draw_model(figure, network, COLUMNS)
+    return figure
+
+
+def histories(run: Run, kind: str) -> dict[str, Tensor]:
+    """For each stage the history of its first ``position`` or ``sigma``, ``(E, M, n, m)``."""
+    found: dict[str, Tensor] = {}
+    for name, history in run.placements[1].items():
+        if name.split(".")[-1] == kind:
+            found.setdefault(stage_of(name), history.flatten(2, -2))
+    return found
+
+
+def draw_paths(run: Run) -> "Figure | None":
+    """The ways of elements through training, a row of kernels for each stage; None for a stock model."""
+    found = histories(run, "position")
+    if not found:
+        return None
+    figure = plots.new_figure(8, 1.3 * len(found))
+    for axes, (stage, history) in zip(figure.subplots(len(found), 1, squeeze=False)[:, 0], found.items(), strict=True):
+        plots.draw_trajectories(axes, history[:, :, :COLUMNS], _size(run, history), COLUMNS)
+        axes.set_title(stage or "all layers", loc="left", fontsize=8, pad=2)
+    return figure
+
+
+def animate(run: Run, path: Path) -> bool:
+    """Write the same as an animation, where all stages have as many elements a kernel; say whether it was."""
+    found = list(histories(run, "position").values())
+    if not found or len({(history.shape[1], history.shape[-1]) for history in found}) > 1:
+        return False
+    import torch
+
+    kernels = [history[:, :, :COLUMNS] for history in found]
+    plots.animate_positions(path, torch.cat(kernels, dim=2), _size(run, kernels[0]), run.placements[0], COLUMNS)
+    return True
+
+
+def _size(run: Run, history: Tensor) -> Sequence[int]:
+    return [run.summary["size"]] * history.shape[1]
+
+
+def draw_movement(run: Run) -> "Figure | None":
+    """How far elements have come from their start, and how wide they are; None for a stock model."""
+    positions, sigmas = histories(run, "position"), histories(run, "sigma")
+    if not positions:
+        return None
+    figure = plots.new_figure(8 if sigmas else 4.2, 2.8)
+    left, *right = figure.subplots(1, 2 if sigmas else 1, squeeze=False)[0]
+    epochs = run.placements[0]
+    moved = {stage: (history - history[:1]).norm(dim=1) for stage, history in positions.items()}
+    plots.draw_spread(left, epochs, moved)
+    left.set_ylabel("taps from the start")
+    for axes in right:
+        interpolation = find_interpolation(run.summary["interpolation"])
+        plots.draw_spread(axes, epochs, {stage: interpolation.width(sigma) for stage, sigma in sigmas.items()})
+        axes.set_ylabel("width in taps")
+        axes.get_legend().remove()
+    return figure
