@@ -1,7 +1,6 @@
 """Official checkpoints on disk: read without running code from them, converted, written."""
 
 import argparse
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,9 @@ def load(path: Path | str) -> dict[str, Any]:
         # Training programs save their arguments too: a Namespace, which is as harmless as a dict.
         with torch.serialization.safe_globals([argparse.Namespace]):
             loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # bytes that are no checkpoint make torch.load raise almost anything
         raise ValueError(
             f"{path} must be a file of torch.save with tensors, numbers and text alone, so that no code runs from it; "
             "save model.state_dict() in the program that trained it"
