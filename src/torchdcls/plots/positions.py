@@ -91,5 +91,6 @@ def draw_spread(axes: "Axes", epochs: Sequence[float], history: Mapping[str, Ten
         axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
         axes.plot(epochs, middle, color=color, linewidth=1.6, label=name)
     axes.set_xlabel("epoch")
+    axes.locator_params(axis="x", integer=True)
     axes.legend(frameon=False, fontsize=8)
     quiet(axes)

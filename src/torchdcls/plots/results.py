@@ -68,5 +68,6 @@ def draw_curves(axes: "Axes", curves: Mapping[str, Sequence[tuple[Sequence[float
                 at.setdefault(place, []).append(value)
         mean = {x: sum(y) / len(y) for x, y in sorted(at.items()) if len(y) == len(runs)}
         axes.plot(list(mean), list(mean.values()), color=colors[name], linewidth=1.8, label=name.replace("_", " "))
+    axes.locator_params(axis="x", integer=True)
     axes.legend(frameon=False, fontsize=8)
     quiet(axes)

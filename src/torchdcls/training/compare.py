@@ -127,7 +127,7 @@ def record(folder: Path, jobs: Sequence[Job]) -> None:
     packages = ("torchdcls", "torch", "timm", "lightning", "numpy", "scipy")
     entries = {
         "command": shlex.join(["torchdcls", *sys.argv[1:]]),
-        "began": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "time": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "runs": [[job.recipe.name, job.recipe.variant, job.recipe.seed] for job in jobs],
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in packages},

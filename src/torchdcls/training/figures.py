@@ -1,9 +1,11 @@
 """Figures of finished runs, made with :mod:`torchdcls.plots` from what lies in their folders."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from .. import plots
@@ -102,9 +104,13 @@ def draw_paths(run: Run) -> "Figure | None":
     if not found:
         return None
     figure = plots.new_figure(8, 1.3 * len(found))
+    side = _side(run, found.values())
     for axes, (stage, history) in zip(figure.subplots(len(found), 1, squeeze=False)[:, 0], found.items(), strict=True):
-        plots.draw_trajectories(axes, history[:, :, :COLUMNS], _size(run, history), COLUMNS)
-        axes.set_title(stage or "all layers", loc="left", fontsize=8, pad=2)
+        plots.draw_trajectories(axes, history[:, :, :COLUMNS], [side] * history.shape[1], COLUMNS)
+        title = stage or "all layers"
+        if side < run.summary["size"]:
+            title += f", the middle {side} of {run.summary['size']} taps"
+        axes.set_title(title, loc="left", fontsize=8, pad=2)
     return figure
 
 
@@ -113,15 +119,16 @@ def animate(run: Run, path: Path) -> bool:
     found = list(histories(run, "position").values())
     if not found or len({(history.shape[1], history.shape[-1]) for history in found}) > 1:
         return False
-    import torch
-
-    kernels = [history[:, :, :COLUMNS] for history in found]
-    plots.animate_positions(path, torch.cat(kernels, dim=2), _size(run, kernels[0]), run.placements[0], COLUMNS)
+    kernels = torch.cat([history[:, :, :COLUMNS] for history in found], dim=2)
+    size = [_side(run, found)] * kernels.shape[1]
+    plots.animate_positions(path, kernels, size, run.placements[0], COLUMNS)
     return True
 
 
-def _size(run: Run, history: Tensor) -> Sequence[int]:
-    return [run.summary["size"]] * history.shape[1]
+def _side(run: Run, found: Iterable[Tensor]) -> int:
+    """Taps each way of the middle of the window that holds all elements at all times, or of all of it."""
+    reach = max(float(history[:, :, :COLUMNS].abs().max()) for history in found)
+    return int(min(run.summary["size"], 2 * math.ceil(reach) + 1))
 
 
 def draw_movement(run: Run) -> "Figure | None":

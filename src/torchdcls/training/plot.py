@@ -98,7 +98,7 @@ def of_paper() -> "Iterator[tuple[str, Figure]]":
 
 
 def paper_kernels() -> dict[str, tuple[Tensor, Tensor | None]]:
-    """The paper's four kinds of kernels, ``(9, 9)``, of 9 elements with the same weights; learned positions, ``(2, 9)``."""
+    """The paper's kinds of kernels, ``(9, 9)``, of 9 elements with the same weights; learned positions, ``(2, 9)``."""
     rows, columns = torch.cartesian_prod(torch.arange(-1.0, 2.0), torch.arange(-1.0, 2.0)).T
     grid = torch.stack([rows, columns])
     learned = grid * DILATION * 0.75 + SHIFT

@@ -57,7 +57,7 @@ def write_report(folder: Path, runs: Sequence[Run]) -> Path:
     variants = dict.fromkeys(run.variant for run in runs)
     page = template.render(
         title=f"{', '.join(variants)} on {', '.join(groups)}",
-        began=record["began"].replace("T", " "),
+        time=record["time"],
         versions=record["versions"],
         hardware=record["hardware"],
         command=record["command"],

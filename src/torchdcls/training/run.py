@@ -20,7 +20,8 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from torch import nn
 
-from ..surgery import Conversion
+from ..layers import DclsNd
+from ..surgery import Conversion, is_depthwise
 from .checkpoints import AtomicCheckpointIO, Checkpoints, check_space, newest_checkpoint, newest_name
 from .data import Sets, Stream, open_sets
 from .history import Boards, History, finite, replace_file
@@ -58,7 +59,7 @@ def train(recipe: Recipe, folder: Path, resume: bool = False) -> None:
     _check_folder(folder, recipe, resume)
     recipe_devices = count_devices(recipe)
     check_batch(recipe, recipe_devices)
-    with _quiet():
+    with quiet():
         if recipe.machine.threads is not None:
             torch.set_num_threads(recipe.machine.threads)
         set_seed(recipe.seed)
@@ -191,22 +192,32 @@ def summarize(recipe: Recipe, module: Training, history: History) -> dict[str, A
     """What summary.json says of a run at its end."""
     last = history.rows[-1]
     metrics = {name: finite(float(last[name] or 0.0)) for name in ("train_loss", "val_loss", "val_top1", "val_top5")}
-    from ..layers import DclsNd
-
-    layer = next((part for part in module.network.modules() if isinstance(part, DclsNd)), None)
+    size, count = kernel_of(module.network)
     return {
         "variant": recipe.variant,
         "seed": recipe.seed,
         "model": recipe.model.name,
         "interpolation": recipe.interpolation,
-        "size": layer.dilated_kernel_size[0] if layer else None,
-        "count": layer.kernel_count if layer else None,
+        "size": size,
+        "count": count,
         "parameters": _parameters(module.network),
         "epochs": recipe.epochs,
         **metrics,
         "seconds": round(history.seconds, 1),
         "complete": True,
     }
+
+
+def kernel_of(network: nn.Module) -> tuple[int | None, int | None]:
+    """Side and elements of the kernels of the first Dcls layer; of a stock network's first depthwise one, if any."""
+    parts = dict(network.named_modules())
+    for part in parts.values():
+        if isinstance(part, DclsNd):
+            return part.dilated_kernel_size[0], part.kernel_count
+    for name, part in parts.items():
+        if isinstance(part, nn.Conv2d) and is_depthwise(name, part):
+            return part.kernel_size[0], part.kernel_size[0] * part.kernel_size[1]
+    return None, None
 
 
 def _check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
@@ -242,7 +253,7 @@ def _best_accelerator() -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Lightning without its advertisements and without remarks on what is meant here."""
     logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
     level = logger.level

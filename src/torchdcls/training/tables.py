@@ -46,7 +46,9 @@ def tests_as_text(differences: Mapping[str, Sequence[Difference]]) -> str:
 def test_cells(measure: str, test: Difference) -> tuple[str, ...]:
     """A test in words: measure, the two variants, their difference, t, p, p corrected."""
     name, digits = MEASURES[measure]
-    numbers = (f"{test.difference:+.{digits}f}", f"{test.t:.2f}", p_in_words(test.p), p_in_words(test.p_holm))
+    # adding 0.0 makes of -0.0, which rounding gives, 0.0
+    difference, t = round(test.difference, digits) + 0.0, round(test.t, 2) + 0.0
+    numbers = (f"{difference:+.{digits}f}", f"{t:.2f}", p_in_words(test.p), p_in_words(test.p_holm))
     return (name, test.first, test.second, *numbers)
 
 
