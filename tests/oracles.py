@@ -1,9 +1,50 @@
-"""What the library is compared with: the paper's own listing, and the authors' package."""
+"""What the library is compared with: plain formulas, the paper's own listing, and the authors' package."""
 
 import functools
 import logging
 
 import torch
+import torch.nn.functional as F
+
+from torchdcls import reference_kernel
+
+
+def slow_kernel(layer):
+    """The kernel of a layer, one dense tap at a time, by the reference; in float64, with gradients."""
+    kernel = torch.zeros(*layer.weight.shape[:2], *layer.dilated_kernel_size, dtype=torch.float64)
+    size = [layer.dilated_kernel_size[axis] for axis in layer.learned_axes]
+    dense = [range(layer.dilated_kernel_size[axis]) for axis in layer.dense_axes]
+    for tap in torch.cartesian_prod(*map(torch.tensor, dense)).reshape(-1, len(dense)).tolist() if dense else [[]]:
+        at = (slice(None), slice(None), *tap)
+        sigma = None if layer.sigma is None else layer.sigma.double()[(slice(None), *at)]
+        position = layer.position.double()[(slice(None), *at)]
+        where = [slice(None)] * layer.axes
+        for axis, index in zip(layer.dense_axes, tap, strict=True):
+            where[axis] = index
+        kernel[(slice(None), slice(None), *where)] = reference_kernel(
+            layer.weight.double()[at], position, sigma, size, layer.interpolation
+        )
+    return kernel
+
+
+def slow_convolution(x, kernel, bias, stride, padding, groups, padding_mode="zeros", dilation=1):
+    """torch's convolution of an input that is padded beforehand, by any padding that `convolve` takes."""
+    axes = kernel.dim() - 2
+    dilation = (dilation,) * axes if isinstance(dilation, int) else dilation
+    size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[2:], dilation, strict=True)]
+    if padding == "same":
+        pairs = [((k - 1) // 2, k // 2) for k in size]
+    elif padding == "valid":
+        pairs = [(0, 0)] * axes
+    else:
+        amounts = [padding] * axes if isinstance(padding, int) else padding
+        pairs = [(amount, amount) if isinstance(amount, int) else tuple(amount) for amount in amounts]
+    flat = [amount for pair in reversed(pairs) for amount in pair]
+    batch = x if x.dim() == axes + 2 else x.unsqueeze(0)
+    padded = F.pad(batch, flat, mode="constant" if padding_mode == "zeros" else padding_mode)
+    convolution = (F.conv1d, F.conv2d, F.conv3d)[axes - 1]
+    output = convolution(padded, kernel, bias, stride, 0, dilation, groups)
+    return output if x.dim() == axes + 2 else output.squeeze(0)
 
 
 def paper_listing(weight, position, sigma, size, interpolation):

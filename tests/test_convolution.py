@@ -465,3 +465,45 @@ def test_spiking_padding_is_causal():
     x[..., 3] = 1
     kernel = torch.arange(1.0, 5.0).view(1, 1, 4)
     assert convolve(x, kernel, padding=((3, 0),)).tolist() == [[[0, 0, 0, 4, 3, 2, 1, 0]]]
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "groups"])
+@pytest.mark.parametrize("wrong", [1.0, True])
+def test_what_equals_a_whole_number_is_none_even_after_a_call_with_that_number(name, wrong):
+    x, kernel = torch.randn(1, 2, 8, 8), torch.randn(2, 2, 3, 3)
+    convolve(x, kernel, **{name: 1})  # plans are kept, and 1 == 1.0 == True
+    with pytest.raises(TypeError, match=f"{name} must be .* got {wrong}"):
+        convolve(x, kernel, **{name: wrong})
+
+
+@pytest.mark.parametrize("backend", ["auto", *NAMES])
+def test_a_kernel_that_touches_nothing_but_padding(backend):
+    # one output before the input begins; that of the second axis reads the input as ever
+    x = torch.randn(2, 3, 1, 4, dtype=torch.float64, requires_grad=True)
+    kernel = torch.randn(3, 1, 1, 3, dtype=torch.float64, requires_grad=True)
+    stride = 1 if backend in ("direct", "mixed") else 3
+    pairs = ((1, 0 if stride == 3 else -1), (1, 1))
+    output = convolve(x, kernel, None, stride, pairs, 3, backend=backend)
+    assert output.shape == (2, 3, 1, 2 if stride == 3 else 4)
+    assert_close(output, torch.zeros_like(output), "convolution", scale=1.0)
+    for gradient in torch.autograd.grad(output.square().sum() + output.sum(), (x, kernel)):
+        assert_close(gradient, torch.zeros_like(gradient), "convolution", scale=1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_a_stride_with_one_output_in_half_precision(dtype, axes):
+    # torch 2.14.1 gets this wrong on processors with AMX, where it is along the last axis
+    for length in (3, 5):
+        x = torch.randn(2, 3, *[9] * (axes - 1), length).to(dtype)
+        kernel = torch.randn(4, 3, *[3] * axes).to(dtype)
+        pairs = ((1, 1),) * (axes - 1) + ((0, 0),)
+        expected = reference(x.double(), kernel.double(), None, 3, pairs, 1)
+        assert_close(convolve(x, kernel, stride=3, padding=pairs), expected, "convolution", dtype)
+
+
+def test_a_stride_with_one_output_is_none():
+    problem = Problem(1, 1, 1, 1, (9, 5, 8), (3, 3, 8), ((1, 1), (0, 2), (1, 0)), (3, 5, 2), torch.float32)
+    same = problem.without_idle_strides()
+    assert (same.padding, same.stride) == (((1, 1), (0, -2), (1, -1)), (3, 1, 1))
+    assert same.output_spatial == problem.output_spatial == (3, 1, 1)

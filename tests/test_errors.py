@@ -45,6 +45,10 @@ TABLE = {
     "dense-axes": (layer(dense_axes=(2,)), ValueError, r"dense_axes must be distinct axes from 0 to 1, got \(2,\)"),
     "dense-axes-twice": (layer(dense_axes=(0, 0)), ValueError, r"dense_axes must be distinct .*got \(0, 0\)"),
     "dense-axes-all": (layer(dense_axes=(0, 1)), ValueError, "dense_axes must leave at least one axis to learn"),
+    "padding-none": (layer(padding=None), TypeError, "padding must be 'same', 'valid', an int or a tuple, got None"),
+    "dense-axes-int": (layer(dense_axes=0), TypeError, "dense_axes must be a tuple of ints, got 0"),
+    "dense-axes-float": (layer(dense_axes=(0.0,)), TypeError, r"dense_axes must be a tuple of ints, got \(0.0,\)"),
+    "dtype-name": (layer(dtype="float32"), TypeError, "dtype must be a floating point dtype, got 'float32'"),
     "dtype": (layer(dtype=torch.int32), TypeError, "dtype must be a floating point dtype, got torch.int32"),
     "from-conv-axes": (
         lambda: Dcls1d.from_conv(nn.Conv2d(1, 1, 3), 2, 5),
@@ -53,6 +57,10 @@ TABLE = {
     ),
     "from-conv-linear": (lambda: Dcls3d.from_conv(nn.Linear(1, 1), 2, 5), TypeError, "Conv3d, got Linear"),
     # dense_kernel
+    "kernel-list": (lambda: dense_kernel([1.0], P, S, (5, 5)), TypeError, "weight must be a tensor, got list"),
+    "position-none": (lambda: dense_kernel(W, None, S, (5, 5)), TypeError, "position must be a tensor, got NoneType"),
+    "sigma-number": (lambda: dense_kernel(W, P, 0.2, (5, 5)), TypeError, "sigma must be a tensor, got float"),
+    "kernel-size-none": (lambda: dense_kernel(W, P, S, None), TypeError, "size must be an int or a tuple of 2 ints"),
     "kernel-integer": (lambda: dense_kernel(W.int(), P, S, (5, 5)), TypeError, "weight must be a floating point"),
     "kernel-empty": (
         lambda: dense_kernel(W[..., :0], P[..., :0], S[..., :0], (5, 5)),
@@ -82,6 +90,33 @@ TABLE = {
     ),
     "kernel-size": (lambda: dense_kernel(W, P, S, (5, -1)), ValueError, r"size must be at least 1 .* got \(5, -1\)"),
     # convolve
+    "input-array": (lambda: convolve(X.numpy(), K, groups=2), TypeError, "input must be a tensor, got ndarray"),
+    "bias-number": (lambda: convolve(X, K, 1.0, groups=2), TypeError, "bias must be a tensor, got float"),
+    "bias-dtype": (
+        lambda: convolve(X, K, torch.zeros(6).double(), groups=2),
+        TypeError,
+        "bias and kernel must have one dtype outside of autocast, got torch.float64 and torch.float32",
+    ),
+    "kernel-no-tap": (
+        lambda: convolve(X, K[..., :0], groups=2),
+        ValueError,
+        r"kernel must have .* got shape \(6, 2, 3",
+    ),
+    "reflect-wide": (
+        lambda: convolve(X, K, padding=(7, 8), groups=2, padding_mode="reflect"),
+        ValueError,
+        r"padding must be smaller than the input, \(8, 8\), with padding_mode='reflect', got \(\(7, 7\), \(8, 8\)\)",
+    ),
+    "circular-wide": (
+        lambda: convolve(X, K, padding=((9, 0), 0), groups=2, padding_mode="circular"),
+        ValueError,
+        r"padding must be at most the input, \(8, 8\), with padding_mode='circular'",
+    ),
+    "replicate-nothing": (
+        lambda: convolve(X[..., :0], K, padding=3, groups=2, padding_mode="replicate"),
+        ValueError,
+        r"padding must be at most the input, \(8, 0\)",
+    ),
     "input-rank": (lambda: convolve(X[0, 0], K, groups=2), ValueError, r"input must be .*2 spatial axes.*\(8, 8\)"),
     "input-channels": (lambda: convolve(X[:, :3], K, groups=2), ValueError, r"4 channels, got shape \(1, 3, 8, 8\)"),
     "input-integer": (lambda: convolve(X.int(), K, groups=2), TypeError, "input must be a floating point tensor"),
@@ -95,6 +130,7 @@ TABLE = {
     "bias-shape": (lambda: convolve(X, K, torch.zeros(5), groups=2), ValueError, r"bias must have shape \(6,\), got"),
     "convolve-groups": (lambda: convolve(X, K, groups=4), ValueError, "outputs divisible by groups, got 6 and"),
     "convolve-mode": (lambda: convolve(X, K, groups=2, padding_mode=""), ValueError, "padding_mode must be one of"),
+    "forward-list": (lambda: layer()()(X.tolist()), TypeError, "input must be a tensor, got list"),
     "forward-rank": (lambda: layer()()(X[0, 0]), ValueError, "input must be"),
     "forward-channels": (lambda: layer()()(X[:, :3]), ValueError, "input must have 4 channels"),
     "forward-conv": (lambda: Conv2d(4, 4, 3)(X[:, :3]), ValueError, "input must have 4 channels"),

@@ -113,6 +113,9 @@ def test_a_width_is_refused_where_there_is_none():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        ({"name": 3}, TypeError, "name must be a word, got 3"),
+        ({"name": ""}, TypeError, "name must be a word, got ''"),
+        ({"minimum_width": "0.3", "initial_sigma": 0.2}, TypeError, "minimum_width must be .* got '0.3'"),
         ({"profile": "gauss"}, TypeError, "profile must be a function"),
         ({"minimum_width": 1.0}, ValueError, "must both be numbers, or both None.*got 1.0 and None"),
         (

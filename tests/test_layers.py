@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles import slow_kernel
 from tests.tolerances import assert_close
 from torch import nn
 
 import torchdcls
-from torchdcls import Conv1d, Conv2d, Conv3d, Dcls1d, Dcls2d, Dcls3d, reference_kernel
+from torchdcls import Conv1d, Conv2d, Conv3d, Dcls1d, Dcls2d, Dcls3d
 from torchdcls.interpolation import INTERPOLATIONS
 
 DCLS = {1: Dcls1d, 2: Dcls2d, 3: Dcls3d}
@@ -57,24 +58,6 @@ def make(arguments, shape, dtype=torch.float64):
     layer = DCLS[axes](**arguments, dtype=dtype)
     x = torch.randn([arguments["in_channels"] if n is None else n for n in shape], dtype=dtype)
     return layer, x
-
-
-def slow_kernel(layer):
-    """The kernel of a layer, one dense tap at a time, by the reference."""
-    kernel = torch.zeros(*layer.weight.shape[:2], *layer.dilated_kernel_size, dtype=torch.float64)
-    size = [layer.dilated_kernel_size[axis] for axis in layer.learned_axes]
-    dense = [range(layer.dilated_kernel_size[axis]) for axis in layer.dense_axes]
-    for tap in torch.cartesian_prod(*map(torch.tensor, dense)).reshape(-1, len(dense)).tolist() if dense else [[]]:
-        at = (slice(None), slice(None), *tap)
-        sigma = None if layer.sigma is None else layer.sigma.double()[(slice(None), *at)]
-        position = layer.position.double()[(slice(None), *at)]
-        where = [slice(None)] * layer.axes
-        for axis, index in zip(layer.dense_axes, tap, strict=True):
-            where[axis] = index
-        kernel[(slice(None), slice(None), *where)] = reference_kernel(
-            layer.weight.double()[at], position, sigma, size, layer.interpolation
-        )
-    return kernel
 
 
 def torch_layer(layer):

@@ -89,6 +89,28 @@ def test_negative_settings_are_refused(name, value):
         parameter_groups(nn.Linear(2, 2), **{"lr": 0.1, "weight_decay": 0.1, name: value})
 
 
+@pytest.mark.parametrize("name", ["lr", "weight_decay", "position_lr_scale"])
+@pytest.mark.parametrize("value", [None, "0.1", 1j])
+def test_settings_that_are_no_numbers_are_refused(name, value):
+    with pytest.raises(TypeError, match=f"{name} must be a number of at least 0, got"):
+        parameter_groups(nn.Linear(2, 2), **{"lr": 0.1, "weight_decay": 0.1, name: value})
+
+
+CALLS = {
+    "parameter_groups": lambda model: parameter_groups(model, 0.1, 0.05),
+    "clamp_positions_": clamp_positions_,
+    "repulsion_loss": repulsion_loss,
+    "register_position_hooks": lambda model: register_position_hooks(model, None),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(("model", "got"), [([Network()], "list"), (Network, "the class Network"), (None, "NoneType")])
+def test_what_is_no_model_is_refused(call, model, got):
+    with pytest.raises(TypeError, match=f"model must be a torch.nn.Module, got {got}"):
+        call(model)
+
+
 TORCH = torch.optim.lr_scheduler
 SCHEDULES = {
     "torch cosine with a floor": lambda o: TORCH.CosineAnnealingLR(o, 10, eta_min=1e-3),

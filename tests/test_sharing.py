@@ -212,6 +212,7 @@ def test_groups_of_layers_that_share():
 
 ERRORS = {
     "none": ([], ValueError, "layers must hold at least one Dcls layer, got none"),
+    "one": (Dcls2d(4, 4, 2, 5), TypeError, "layers must be Dcls layers, such as in a list, got Dcls2d"),
     "other": ([nn.Conv2d(1, 1, 1)], TypeError, "layers must be Dcls1d, Dcls2d or Dcls3d, got Conv2d"),
     "shape": ([Dcls2d(4, 4, 2, 5), Dcls2d(8, 8, 2, 5)], ValueError, "positions of one shape .* share each kind"),
     "axes": ([Dcls1d(4, 4, 2, 5), Dcls2d(4, 4, 2, 5)], ValueError, "positions of one shape"),

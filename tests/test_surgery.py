@@ -239,6 +239,12 @@ def test_replacements_by_hand():
 
 DENSE = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1))
 ERRORS = {
+    "no-model": (lambda: to_dcls([DENSE]), TypeError, "model must be a torch.nn.Module, got list"),
+    "no-model-fuse": (lambda: fuse(None), TypeError, "model must be a torch.nn.Module, got NoneType"),
+    "no-model-matching": (lambda: matching_kernel_count(nn.Linear), TypeError, "got the class Linear"),
+    "where": (lambda: to_dcls(DENSE, where="dwconv"), TypeError, "where must be a function of .*, got 'dwconv'"),
+    "where-matching": (lambda: matching_kernel_count(DENSE, where=None), TypeError, "where must be .*, got None"),
+    "where-replace": (lambda: replace_convolutions(DENSE, 3, None), TypeError, "where must be a function of .* got 3"),
     "nothing": (
         lambda: to_dcls(copy.deepcopy(DENSE)),
         ValueError,

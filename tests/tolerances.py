@@ -16,15 +16,18 @@ TOLERANCE = {
 }
 
 
-def relative_error(actual, expected):
-    """The norm of the difference over the norm of what was expected; 0 where both are all zero."""
+def relative_error(actual, expected, scale=0.0):
+    """The norm of the difference over the norm of what was expected, or over ``scale`` if that is larger.
+
+    0 where both are all zero. A scale is for sums whose terms may cancel.
+    """
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
     actual, expected = actual.detach().double(), expected.detach().double()
     difference = (actual - expected).norm()
-    return (difference / expected.norm().clamp_min(1e-30)).item() if difference else 0.0
+    return (difference / expected.norm().clamp_min(max(scale, 1e-30))).item() if difference else 0.0
 
 
-def assert_close(actual, expected, quantity, dtype=None):
+def assert_close(actual, expected, quantity, dtype=None, scale=0.0):
     dtype = dtype or actual.dtype
-    error = relative_error(actual, expected)
+    error = relative_error(actual, expected, scale)
     assert error <= TOLERANCE[quantity, dtype], f"{quantity} in {dtype} is off by {error:.2e}"

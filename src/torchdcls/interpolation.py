@@ -13,6 +13,7 @@ small object; to add one, write its profile and pass the object wherever a name 
 """
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,8 @@ class Interpolation:
     on_grid: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"name must be a word, got {self.name!r}")
         if not callable(self.profile):
             raise TypeError(f"profile must be a function of (x, width), got {self.profile!r}")
         if (self.minimum_width is None) != (self.initial_sigma is None):
@@ -56,6 +59,8 @@ class Interpolation:
             )
         for field in ("minimum_width", "initial_sigma"):
             value = getattr(self, field)
+            if value is not None and not isinstance(value, numbers.Real):
+                raise TypeError(f"{field} must be a finite number of at least 0, got {value!r}")
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{field} must be a finite number of at least 0, got {value}")
 

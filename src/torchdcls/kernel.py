@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +53,7 @@ def dense_kernel(
             [0., 0., 0., 0., 0.]])
     """
     interpolation = find_interpolation(interpolation)
+    check_tensors(weight=weight, position=position, **({} if sigma is None else {"sigma": sigma}))
     size = per_axis("size", size, _axes(size, position))
     check_elements(weight, position, sigma, size, interpolation)
     return combine(weight, profiles(position, sigma, size, interpolation), interpolation)
@@ -146,6 +148,13 @@ def per_axis(name: str, value: int | Sequence[int], axes: int, minimum: int = 1)
     return values
 
 
+def check_tensors(**tensors: Any) -> None:
+    """Raise if what is passed by one of these names is no tensor."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+
+
 def check_elements(
     weight: Tensor, position: Tensor, sigma: Tensor | None, size: Sequence[int], interpolation: Interpolation
 ) -> None:
@@ -179,7 +188,7 @@ def check_elements(
 
 
 def _axes(size: int | Sequence[int], position: Tensor) -> int:
-    if not isinstance(size, int):
+    if isinstance(size, Sequence):
         return len(size)
     return position.shape[0] if position.dim() else 1
 

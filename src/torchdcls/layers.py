@@ -60,6 +60,13 @@ class Conv3d(_FastConvNd, nn.Conv3d):
     """:class:`torch.nn.Conv3d` computed by :func:`convolve`: same arguments, parameters and results."""
 
 
+def check_model(model: Any) -> None:
+    """Raise if ``model`` is no module."""
+    if not isinstance(model, nn.Module):
+        got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"model must be a torch.nn.Module, got {got}")
+
+
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Self = TypeVar("Self", bound="DclsNd")
 
@@ -107,8 +114,8 @@ class DclsNd(nn.Module):
         self.interpolation = find_interpolation(interpolation)
         self.dense_axes = self._check_dense_axes(dense_axes)
 
-        if dtype is not None and not dtype.is_floating_point:
-            raise TypeError(f"dtype must be a floating point dtype, got {dtype}")
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"dtype must be a floating point dtype, got {dtype!r}")
         dense_sizes = (self.dilated_kernel_size[axis] for axis in self.dense_axes)
         shape = (out_channels, in_channels // groups, *dense_sizes, self.kernel_count)
         per_element = (len(self.learned_axes), *shape)
@@ -261,6 +268,8 @@ class DclsNd(nn.Module):
         return ", ".join([*parts, f"interpolation={self.interpolation.name}"])
 
     def _check_dense_axes(self, dense_axes: Sequence[int]) -> tuple[int, ...]:
+        if not isinstance(dense_axes, Sequence) or any(type(axis) is not int for axis in dense_axes):
+            raise TypeError(f"dense_axes must be a tuple of ints, got {dense_axes!r}")
         axes = tuple(sorted(dense_axes))
         if len(set(axes)) != len(axes) or not set(axes) <= set(range(self.axes)):
             raise ValueError(f"dense_axes must be distinct axes from 0 to {self.axes - 1}, got {dense_axes!r}")

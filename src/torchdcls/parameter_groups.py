@@ -5,6 +5,7 @@ kept on the grid where the interpolation needs it, and, from the first DCLS pape
 elements apart.
 """
 
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from .layers import DclsNd
+from .layers import DclsNd, check_model
 
 RATIO = "position_lr_scale"  # the entry of a group that holds its ratio, and is saved with the optimiser's state
 
@@ -35,7 +36,10 @@ def parameter_groups(
     >>> [(group["name"], len(group["params"]), group["lr"], group["weight_decay"]) for group in groups]
     [('decay', 1, 0.001, 0.05), ('no_decay', 1, 0.001, 0.0), ('positions', 2, 0.005, 0.0)]
     """
+    check_model(model)
     for name, value in (("lr", lr), ("weight_decay", weight_decay), ("position_lr_scale", position_lr_scale)):
+        if not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} must be a number of at least 0, got {value!r}")
         if not value >= 0:
             raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     placed = {id(parameter) for _, parameter in placement_parameters(model)}
@@ -67,6 +71,7 @@ def placement_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]
 
 def clamp_positions_(model: nn.Module) -> None:
     """Move positions that have left their window back to its edge, in place, where the interpolation needs it."""
+    check_model(model)
     for module in model.modules():
         if isinstance(module, DclsNd):
             module.clamp_positions_()
@@ -83,6 +88,7 @@ def register_position_hooks(model: nn.Module, optimizer: torch.optim.Optimizer) 
     >>> optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-3, weight_decay=0.05))
     >>> handles = register_position_hooks(model, optimizer)
     """
+    check_model(model)
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         rates = [group["lr"] for group in optimizer.param_groups if RATIO not in group]
@@ -114,6 +120,7 @@ def repulsion_loss(model: nn.Module) -> Tensor:
     >>> repulsion_loss(layer).item()
     0.25
     """
+    check_model(model)
     losses = []
     seen = set()
     for module in model.modules():

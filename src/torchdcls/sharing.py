@@ -26,6 +26,8 @@ def share_positions(layers: Iterable[DclsNd]) -> None:
     >>> second.position is first.position
     True
     """
+    if not isinstance(layers, Iterable):
+        raise TypeError(f"layers must be Dcls layers, such as in a list, got {type(layers).__name__}")
     layers = list(layers)
     if not layers:
         raise ValueError("layers must hold at least one Dcls layer, got none")

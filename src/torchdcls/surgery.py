@@ -9,7 +9,7 @@ from torch import nn
 
 from .fitting import fit_elements_
 from .interpolation import Interpolation, find_interpolation
-from .layers import Convolution, Dcls1d, Dcls2d, Dcls3d, DclsNd
+from .layers import Convolution, Dcls1d, Dcls2d, Dcls3d, DclsNd, check_model
 from .sharing import Share, share_positions, sharing_groups
 
 Where = Callable[[str, nn.Module], bool]
@@ -45,6 +45,7 @@ def replace_convolutions(model: nn.Module, where: Where, make: Callable[[str, An
     >>> replace_convolutions(model, lambda name, conv: conv.in_channels == 8, lambda name, conv: nn.Identity())
     ['2']
     """
+    _check_where(where)
     there = _convolutions(model)
     found = [(name, module) for name, module in there if where(name, module)]
     if not found:
@@ -69,8 +70,14 @@ def replace_convolutions(model: nn.Module, where: Where, make: Callable[[str, An
 
 def _convolutions(model: nn.Module) -> list[tuple[str, Convolution | DclsNd]]:
     """Each place where a convolution or Dcls layer is used; one used twice has two places."""
+    check_model(model)
     parts = model.named_modules(remove_duplicate=False)
     return [(name, part) for name, part in parts if isinstance(part, Convolution | DclsNd)]
+
+
+def _check_where(where: Any) -> None:
+    if not callable(where):
+        raise TypeError(f"where must be a function of (name, module), got {where!r}")
 
 
 def _listed(there: Sequence[tuple[str, Convolution | DclsNd]]) -> str:
@@ -165,6 +172,7 @@ def to_dcls(
     """
     if start not in ("random", "fit"):
         raise ValueError(f"start must be 'random' or 'fit', got {start!r}")
+    _check_where(where)
     interpolation = find_interpolation(interpolation)
     originals: dict[str, Convolution] = {}
     layers: dict[str, DclsNd] = {}
@@ -230,6 +238,7 @@ def matching_kernel_count(
     >>> matching_kernel_count(nn.Sequential(depthwise), "gauss")
     9
     """
+    _check_where(where)
     chosen = {
         id(module): (name, module)
         for name, module in _convolutions(model)
@@ -265,6 +274,7 @@ def fuse(model: Model) -> Model:
       (0): Conv2d(8, 8, kernel_size=(9, 9), stride=(1, 1), groups=8)
     )
     """
+    check_model(model)
     if not any(isinstance(module, DclsNd) for module in model.modules()):
         raise ValueError(
             f"model must hold a Dcls layer to fuse, got a {type(model).__name__} without one; "

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from ..kernel import autocasting, tracing
+from ..kernel import autocasting, check_tensors, tracing
 from . import operator, plain
 from .backends import BACKENDS, check_backend
 from .planning import Call, Plan, plan
@@ -66,6 +66,7 @@ def convolve(
     >>> convolve(torch.ones(1, 1, 4), torch.ones(1, 1, 3), padding="same")
     tensor([[[2., 3., 3., 2.]]])
     """
+    check_tensors(input=input, kernel=kernel, **({} if bias is None else {"bias": bias}))
     planned = plan(
         Call(
             _sizes(input),
@@ -73,6 +74,7 @@ def convolve(
             None if bias is None else _sizes(bias),
             input.dtype,
             kernel.dtype,
+            None if bias is None else bias.dtype,
             _autocast_dtype(input, kernel),
             input.device.type,
             lies_channels_last(input),

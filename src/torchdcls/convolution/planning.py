@@ -1,9 +1,10 @@
 """What a call of `convolve` will do: checked and decided from shapes alone, once for each kind of call."""
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,6 +22,7 @@ class Call(NamedTuple):
     bias_shape: tuple[int, ...] | None
     input_dtype: torch.dtype
     kernel_dtype: torch.dtype
+    bias_dtype: torch.dtype | None
     autocast: torch.dtype | None
     device: str
     channels_last: bool
@@ -61,7 +63,12 @@ class Plan:
 def plan(call: Call) -> Plan:
     """Check a call and decide."""
     # Compilers look through a cache, with a warning; they plan once a graph anyway.
-    return (_plan if torch.compiler.is_compiling() else _plan_cached)(call)
+    return (_plan if torch.compiler.is_compiling() or not _plain(call[-5:]) else _plan_cached)(call)
+
+
+def _plain(value: Any) -> bool:
+    """Whether an argument is of whole numbers and names alone: to a cache 1, 1.0 and True are the same."""
+    return type(value) in (int, str) or (isinstance(value, tuple) and all(map(_plain, value)))
 
 
 def _plan(call: Call) -> Plan:
@@ -74,6 +81,8 @@ def _plan(call: Call) -> Plan:
     spatial = call.input_shape[-axes:]
     fill = None
     if call.padding_mode != "zeros" or any(amount < 0 for pair in padding for amount in pair):
+        if call.padding_mode != "zeros":
+            _check_fill(spatial, padding, call.padding_mode)
         fill, padding = padding, ((0, 0),) * axes
         spatial = tuple(n + sum(pair) for n, pair in zip(spatial, fill, strict=True))
     _check_fit(spatial, call.kernel_shape[2:], padding)
@@ -98,9 +107,10 @@ def _plan(call: Call) -> Plan:
         reachable = problem.reachable()
         if any(tap.stop - tap.start < k for tap, k in zip(reachable, problem.size, strict=True)):
             taps, problem = reachable, problem.cut(reachable)
+        problem = problem.without_idle_strides()
     backend = choose(problem, call.backend)
     keep = backend == "spectral" and (problem.input_gradient or problem.kernel_gradient)
-    return Plan(fill, batched, call.autocast, taps, stride, problem.padding, backend, keep)
+    return Plan(fill, batched, call.autocast, taps, problem.stride, problem.padding, backend, keep)
 
 
 _plan_cached = functools.lru_cache(maxsize=4096)(_plan)
@@ -109,9 +119,11 @@ _plan_cached = functools.lru_cache(maxsize=4096)(_plan)
 def _check_tensors(call: Call, axes: int) -> None:
     if not 1 <= axes <= 3:
         raise ValueError(f"kernel must be (out, in / groups, *size) with 1 to 3 axes, got shape {call.kernel_shape}")
-    for name, dtype in (("input", call.input_dtype), ("kernel", call.kernel_dtype)):
-        if not dtype.is_floating_point:
+    for name, dtype in (("input", call.input_dtype), ("kernel", call.kernel_dtype), ("bias", call.bias_dtype)):
+        if dtype is not None and not dtype.is_floating_point:
             raise TypeError(f"{name} must be a floating point tensor, got {dtype}")
+    if 0 in call.kernel_shape[1:]:
+        raise ValueError(f"kernel must have an input and a tap on every axis at least, got shape {call.kernel_shape}")
     if len(call.input_shape) not in (axes + 1, axes + 2):
         raise ValueError(
             f"input must be (batch, channels, *spatial) or (channels, *spatial) with {axes} spatial axes, "
@@ -129,6 +141,18 @@ def _check_tensors(call: Call, axes: int) -> None:
         raise TypeError(
             f"input and kernel must have one dtype outside of autocast, got {call.input_dtype} and {call.kernel_dtype}"
         )
+    if call.bias_dtype not in (None, call.kernel_dtype) and call.autocast is None:
+        raise TypeError(
+            f"bias and kernel must have one dtype outside of autocast, got {call.bias_dtype} and {call.kernel_dtype}"
+        )
+
+
+def _check_fill(spatial: tuple[int, ...], padding: Pairs, mode: str) -> None:
+    """Raise where a padding mode takes more of the input than there is; torch says so in words of its own."""
+    most = {"reflect": -1, "circular": 0, "replicate": math.inf}[mode]
+    if any(n == 0 or max(pair) > n + most for n, pair in zip(spatial, padding, strict=True)):
+        limit = "smaller than" if mode == "reflect" else "at most"
+        raise ValueError(f"padding must be {limit} the input, {spatial}, with padding_mode={mode!r}, got {padding}")
 
 
 def _check_fit(spatial: tuple[int, ...], size: tuple[int, ...], padding: Pairs) -> None:

@@ -26,7 +26,7 @@ class Problem:
     """A convolution with zero padding of ``(batch, in, *spatial)`` by ``(out, in / groups, *size)``.
 
     Attributes:
-        padding: (before, after) for each axis, none of them negative.
+        padding: (before, after) for each axis; negative amounts cut.
         channels_last: whether the input lies in memory with its channels innermost.
         device: type of the device, as in ``torch.device.type``.
         input_gradient, kernel_gradient: which gradients will be asked for.
@@ -127,13 +127,24 @@ class Problem:
         return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
     def reachable(self) -> tuple[slice, ...]:
-        """The taps of each axis that can touch the input at all, and not only padding."""
+        """The taps of each axis that can touch the input at all, and not only padding; one where none can."""
         result = []
         for n, (before, _), k, s, out in zip(
             self.spatial, self.padding, self.size, self.stride, self.output_spatial, strict=True
         ):
-            result.append(slice(max(0, before - (out - 1) * s), min(k, before + n)))
+            result.append(slice(min(max(0, before - (out - 1) * s), k - 1), min(k, before + n)))
         return tuple(result)
+
+    def without_idle_strides(self) -> "Problem":
+        """The same problem with a stride of 1 on axes with one output, and without the input that it does not read.
+
+        torch 2.14 computes half precision wrongly on some CPUs where the last axis has one output and a stride.
+        """
+        padding, stride = list(self.padding), list(self.stride)
+        for axis, (n, (before, after), k) in enumerate(zip(self.spatial, self.padding, self.size, strict=True)):
+            if stride[axis] > 1 and self.output_spatial[axis] == 1:
+                padding[axis], stride[axis] = (before, min(after, k - n - before)), 1
+        return replace(self, padding=tuple(padding), stride=tuple(stride))
 
     def cut(self, taps: tuple[slice, ...]) -> "Problem":
         """The same problem with a kernel of which only ``taps`` are left."""
@@ -170,6 +181,8 @@ def resolve_padding(padding: Padding, size: tuple[int, ...], stride: tuple[int, 
         if any(s != 1 for s in stride):
             raise ValueError(f"padding='same' needs a stride of 1 on every axis, got {stride}")
         return tuple(((s - 1) // 2, s // 2) for s in size)
+    if isinstance(padding, bool) or not isinstance(padding, int | Sequence):
+        raise TypeError(f"padding must be 'same', 'valid', an int or a tuple, got {padding!r}")
     values = (padding,) * len(size) if isinstance(padding, int) else tuple(padding)
     if len(values) != len(size):
         raise ValueError(
