@@ -1,0 +1,1 @@
+"""Random configurations, valid and invalid, against the oracles: `python -m tests.robustness --help`."""
