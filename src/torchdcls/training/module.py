@@ -179,7 +179,10 @@ class Training(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The place of the run; a running sum is saved as the sum over all processes."""
+        checkpoint["recipe"] = self.recipe.to_yaml()
         checkpoint["place"] = {
+            "classes": self.sets.classes,
+            "names": list(self.sets.names),
             "steps_done": self.steps_done,
             "train_total": self._reduced(self.train_total),
             "images": self.sets.images,

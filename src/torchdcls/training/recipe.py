@@ -17,7 +17,7 @@ from typing import Any, Literal
 import yaml
 
 from ..interpolation import INTERPOLATIONS
-from .values import build, differences, merge, nearest, parse_overrides, plain, value
+from .values import build, differences, merge, nearest, parse_overrides, plain, read_yaml, value
 
 _SHIPPED = resources.files(__package__) / "recipes"
 
@@ -266,6 +266,20 @@ def load_recipe(name_or_path: str | Path, overrides: Sequence[str] = (), variant
     return build(Recipe, merge(values, given))
 
 
+def recipe_from_yaml(text: str) -> Recipe:
+    """The recipe of which ``text`` is the :meth:`Recipe.to_yaml`."""
+    return build(Recipe, read_yaml(text))
+
+
+def change(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """A recipe with some values replaced, given as words ``section.key=value``.
+
+    >>> change(load_recipe("digits"), ["data.subset=100"]).data.subset
+    100
+    """
+    return build(Recipe, merge(plain(recipe), parse_overrides(overrides)))
+
+
 def variants(name_or_path: str | Path) -> list[str]:
     """The names of a recipe's variants, in its order.
 
@@ -304,7 +318,7 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
             raise ValueError(f"recipe must be a YAML file or one of {', '.join(known)}, got {name!r}{ending}")
         text, stem = (_SHIPPED / f"{name}.yaml").read_text(), name
     try:
-        values = yaml.safe_load(text)
+        values = read_yaml(text)
     except yaml.YAMLError as error:
         raise ValueError(f"recipe must be valid YAML, and {name} is not: {error}") from error
     if not isinstance(values, dict):

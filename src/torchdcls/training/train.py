@@ -30,9 +30,14 @@ def add_recipe_arguments(parser: argparse.ArgumentParser, variant: bool = True) 
     """A recipe, its values and where it runs: what several commands take."""
     recipes = "; ".join(f"{name}: {text}" for name, text in shipped_recipes().items())
     parser.add_argument("recipe", help=f"a YAML file, or one of these. {recipes}".replace("%", "%%"))
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="values of the recipe, listed below")
     if variant:
         parser.add_argument("--variant", help="of the recipe; its own choice unless given")
+    add_override_arguments(parser)
+
+
+def add_override_arguments(parser: argparse.ArgumentParser) -> None:
+    """Values of a recipe, on any command line that has one."""
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="values of the recipe, listed below")
     parser.add_argument("--devices", type=int, help="GPUs or processes on each node: machine.devices")
     parser.add_argument("--nodes", type=int, help="machines: machine.nodes")
     parser.epilog = "values of a recipe:\n" + "\n".join(

@@ -6,6 +6,7 @@ known one.
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,24 @@ def value(default: Any, help: str) -> Any:
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata={"help": help})
     return dataclasses.field(default=default, metadata={"help": help})
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML in which 1e-3, without a point, is a number; in YAML 1.1 it is a word."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_yaml(text: str) -> Any:
+    """What a text in YAML says.
+
+    >>> read_yaml("{lr: 1e-3, betas: [0.9, 0.999], name: adamw}")
+    {'lr': 0.001, 'betas': [0.9, 0.999], 'name': 'adamw'}
+    """
+    return yaml.load(text, _Loader)
 
 
 def build(kind: type[Built], values: object, path: str = "") -> Built:
@@ -74,7 +93,7 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
     """Words ``section.key=value`` as nested mappings; what is after the sign is read as YAML.
 
     >>> parse_overrides(["optimizer.lr=1e-3", "dcls.kernel_count=match", "seed=2"])
-    {'optimizer': {'lr': '1e-3'}, 'dcls': {'kernel_count': 'match'}, 'seed': 2}
+    {'optimizer': {'lr': 0.001}, 'dcls': {'kernel_count': 'match'}, 'seed': 2}
     """
     nested: dict[str, Any] = {}
     for word in words:
@@ -82,7 +101,7 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
         if not sign or not key:
             raise ValueError(f"values must be given as section.key=value, got {word!r}")
         try:
-            entry: Any = yaml.safe_load(text)
+            entry: Any = read_yaml(text)
         except yaml.YAMLError as error:
             raise ValueError(f"{key} must be given as section.key=value with a value in YAML, got {text!r}") from error
         for part in reversed(key.split(".")):
@@ -92,7 +111,7 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
 
 
 def differences(first: object, second: object, path: str = "") -> Iterator[str]:
-    """Each value in which two dataclasses differ, as ``section.key: one, other``."""
+    """Each value in which two dataclasses differ, in words."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         for key in dict.fromkeys([*first, *second]):
             yield from differences(first.get(key), second.get(key), _join(path, key))
@@ -166,20 +185,11 @@ def _as(hint: Any, given: object) -> tuple[bool, Any]:
     if hint is type(None):
         return given is None, None
     if hint is float:
-        return _as_float(given)
+        fits = isinstance(given, int | float) and not isinstance(given, bool)
+        return fits, float(typing.cast(float, given)) if fits else None
     if hint is int:
         return isinstance(given, int) and not isinstance(given, bool), given
     return isinstance(given, hint), given
-
-
-def _as_float(given: object) -> tuple[bool, Any]:
-    if isinstance(given, str):  # YAML 1.1 takes 1e-3, without a point, for a word
-        try:
-            given = float(given)
-        except ValueError:
-            return False, None
-    fits = isinstance(given, int | float) and not isinstance(given, bool)
-    return fits, float(typing.cast(float, given)) if fits else None
 
 
 def _in_words(hint: Any) -> str:
