@@ -128,8 +128,24 @@ def layout_samples(problem: Problem) -> Iterator[Sample]:
         )
 
 
+def transform_sample(problem: Problem) -> Sample:
+    """Transforms of the input there and back, half each."""
+    x, _, _ = tensors(problem, problem.memory_format)
+    transforms = spectral.Transforms(problem)
+
+    def there_and_back() -> None:
+        for groups, _ in transforms.blocks:
+            x[:, transforms.inputs_of(groups)] = transforms.to_input(transforms.of_input(x, groups))
+
+    work = spectral.transform_work(problem, math.prod(x.shape[:2]))
+    return spectral.transform_name(problem), *work, nanoseconds(there_and_back, problem.device) / 2
+
+
 def spectral_samples(problem: Problem) -> Iterator[Sample]:
     """Transforms and products."""
+    yield transform_sample(problem)
+    if problem.axes == 2:
+        yield transform_sample(replace(problem, channels_last=True))
     x, kernel, _ = tensors(problem)
     transforms = spectral.Transforms(problem)
     blocks = [(groups, outputs) for groups, parts in transforms.blocks for outputs in parts]
@@ -138,19 +154,13 @@ def spectral_samples(problem: Problem) -> Iterator[Sample]:
         for groups, outputs in blocks
     ]
 
-    def there_and_back() -> None:
-        for groups, _ in transforms.blocks:
-            x[:, transforms.inputs_of(groups)] = transforms.to_input(transforms.of_input(x, groups))
-
     def kernels_there_and_back() -> None:
         for groups, outputs in blocks:
             kernel[outputs] = transforms.to_kernel(transforms.of_kernel(kernel, groups, outputs))
 
-    maps, kernels = math.prod(x.shape[:2]), math.prod(kernel.shape[:2])
-    yield "transform", *spectral.transform_work(problem, maps), nanoseconds(there_and_back, problem.device) / 2
     yield (
         "transform kernels",
-        *spectral.transform_work(problem, kernels),
+        *spectral.transform_work(problem, math.prod(kernel.shape[:2])),
         nanoseconds(kernels_there_and_back, problem.device) / 2,
     )
     products, moved = spectral.product_work(problem)

@@ -9,7 +9,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from torchdcls import Conv2d, fuse, is_depthwise, parameter_groups, replace_convolutions, to_dcls
+from torchdcls import Conv2d, fuse, is_depthwise, parameter_groups, replace_convolutions, shared_profiles, to_dcls
 
 from .convolution import without_result
 from .harness import Comparison, Run, case
@@ -84,7 +84,8 @@ def training_step(model: nn.Module, device: torch.device) -> Run:
 
     def run() -> Sequence[Tensor]:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(images), labels)
+        with shared_profiles(model):
+            loss = nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
         return [loss.detach()]
@@ -113,7 +114,7 @@ def of_different_networks(
 
 @case
 def model_step(device: torch.device) -> Iterator[Comparison]:
-    text = "convnext_tiny, training step, batch {BATCH}, 224x224"
+    text = f"convnext_tiny, training step, batch {BATCH}, 224x224"
     yield Comparison(
         f"{text}: stock, ours 23x23",
         of_different_networks(training_step, device, stock_7x7=stock(), torchdcls_23x23=converted()),
@@ -135,7 +136,7 @@ def model_step(device: torch.device) -> Iterator[Comparison]:
 def model_inference(device: torch.device) -> Iterator[Comparison]:
     model = converted()
     fused = fuse(copy.deepcopy(model))
-    text = "convnext_tiny, inference, batch {BATCH}, 224x224"
+    text = f"convnext_tiny, inference, batch {BATCH}, 224x224"
     yield Comparison(
         f"{text}: stock, ours fused",
         of_different_networks(inference, device, stock_7x7=stock(), fused_23x23=fused),

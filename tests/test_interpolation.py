@@ -129,3 +129,15 @@ def test_a_width_is_refused_where_there_is_none():
 def test_an_interpolation_that_makes_no_sense_is_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         Interpolation(**{"name": "mine", "profile": torch.sinc} | arguments)
+
+
+@pytest.mark.parametrize("name", ["gauss", "hypergauss"])
+def test_products_of_profiles_are_normal_numbers(name):
+    interpolation = find_interpolation(name)
+    x = torch.linspace(-30, 30, 5001)
+    values = interpolation.profile(x, torch.tensor(1.3))
+    products = values.unsqueeze(0) * values.unsqueeze(1)
+    assert values.count_nonzero() > 1000
+    assert not ((products > 0) & (products < torch.finfo(torch.float32).tiny)).any(), "slow on some CPUs"
+    exact = interpolation.profile(x.double(), torch.tensor(1.3, dtype=torch.float64))
+    assert_close(values, exact, "kernel")

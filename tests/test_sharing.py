@@ -9,12 +9,14 @@ from safetensors.torch import load_model, save_model
 from tests.tolerances import assert_close
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.utils.checkpoint import checkpoint_sequential
 
-from torchdcls import Dcls1d, Dcls2d, share_positions, to_dcls
+from torchdcls import Dcls1d, Dcls2d, share_positions, shared_profiles, to_dcls
+from torchdcls.layers import SHARED
 from torchdcls.sharing import sharing_groups, stage_of
 
 
-def network():
+def network(interpolation="gauss"):
     """Two stages of two blocks each; positions are shared within a stage."""
     torch.manual_seed(0)
 
@@ -24,7 +26,7 @@ def network():
 
     stages = [nn.Sequential(block(c), block(c)) for c in (4, 8)]
     model = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 1)), stages[0], nn.Sequential(nn.Conv2d(4, 8, 1)), stages[1])
-    to_dcls(model, kernel_count=4, dilated_kernel_size=9)
+    to_dcls(model, kernel_count=4, dilated_kernel_size=9, interpolation=interpolation)
     return model
 
 
@@ -228,3 +230,72 @@ ERRORS = {
 def test_what_cannot_share_is_refused(wrong, error, message):
     with pytest.raises(error, match=message):
         share_positions(wrong)
+
+
+def _gradients(model, loss):
+    return dict(zip(dict(model.named_parameters()), torch.autograd.grad(loss, list(model.parameters())), strict=True))
+
+
+@pytest.mark.parametrize("interpolation", ["gauss", "bilinear"])
+def test_shared_profiles_change_neither_values_nor_gradients(interpolation, monkeypatch):
+    model = network(interpolation)
+    expected = output(model).square().mean()
+    gradients = _gradients(model, expected)
+    computed = []
+    monkeypatch.setattr("torchdcls.layers.dense_kernel", lambda *arguments: computed.append(arguments))
+    with shared_profiles(model):
+        loss = output(model).square().mean()
+    assert not computed, "each layer took the profiles of its stage"
+    assert_close(loss, expected, "convolution")
+    for name, gradient in _gradients(model, loss).items():
+        assert_close(gradient, gradients[name], "gradient")
+
+
+def test_shared_profiles_are_never_stale():
+    model, moved = network(), network()
+    with torch.no_grad():
+        layers(moved)[0].position.add_(0.5)
+    with shared_profiles(model):
+        with torch.no_grad():
+            layers(model)[0].position.add_(0.5)
+        assert torch.equal(output(model), output(moved)), "an edit within is noticed"
+    layers(model)[2].sigma.data.add_(0.3)
+    assert not torch.equal(output(model), output(moved)), "nothing is kept when it closes"
+    assert not SHARED
+    with torch.no_grad(), shared_profiles(model):
+        pass
+    layers(model)[2].position.data[0, 0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match="position must be finite, got 1 values"), shared_profiles(model):
+        pass
+    with pytest.raises(KeyError), shared_profiles(network()):  # noqa: PT012
+        assert SHARED
+        raise KeyError
+    assert not SHARED
+
+
+def test_profiles_computed_without_gradients_are_not_used_where_these_are_needed():
+    model = network()
+    manager = shared_profiles(model)
+    with torch.no_grad():
+        manager.__enter__()
+    loss = output(model).square().mean()
+    manager.__exit__(None, None, None)
+    assert all(gradient.any() for gradient in _gradients(model, loss).values())
+
+
+def test_shared_profiles_with_gradient_checkpointing():
+    model = network()
+    expected = _gradients(model, output(model).square().mean())
+    images = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    with shared_profiles(model):
+        loss = checkpoint_sequential(model, 2, images, use_reentrant=False).square().mean()
+        gradients = _gradients(model, loss)
+    for name, gradient in gradients.items():
+        assert_close(gradient, expected[name], "gradient")
+
+
+def test_compiled_models_do_without_shared_profiles():
+    model = network()
+    with shared_profiles(model):
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        assert_close(output(compiled), output(model), "convolution")

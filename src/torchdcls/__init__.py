@@ -6,7 +6,7 @@ from .interpolation import Interpolation
 from .kernel import dense_kernel, reference_kernel
 from .layers import Conv1d, Conv2d, Conv3d, Dcls1d, Dcls2d, Dcls3d
 from .parameter_groups import clamp_positions_, parameter_groups, register_position_hooks, repulsion_loss
-from .sharing import share_positions
+from .sharing import share_positions, shared_profiles
 from .surgery import fuse, is_depthwise, matching_kernel_count, replace_convolutions, to_dcls
 
 __all__ = [
@@ -30,5 +30,6 @@ __all__ = [
     "replace_convolutions",
     "repulsion_loss",
     "share_positions",
+    "shared_profiles",
     "to_dcls",
 ]

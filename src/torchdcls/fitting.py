@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .interpolation import Interpolation
-from .kernel import EPSILON, profiles
+from .kernel import profiles
 from .layers import Convolution, DclsNd
 
 _STEPS, _RATE = 150, 0.1  # of Adam, on positions and widths in taps
@@ -57,12 +57,9 @@ def fit_elements_(layers: Sequence[DclsNd], convolutions: Sequence[Convolution])
         raise ValueError("start='fit' needs trained kernels to fit, got layers on the meta device")
     targets = [_in_window(conv, layer) for conv, layer in zip(convolutions, layers, strict=True)]
     axes = (*first.dense_axes, *first.learned_axes)
-    size = tuple(first.dilated_kernel_size[axis] for axis in first.learned_axes)
     stored = torch.stack([target.permute(0, 1, *(2 + axis for axis in axes)) for target in targets]).double()
-    parts = [
-        fit(part, first.kernel_count, first.interpolation)
-        for part in stored.reshape(len(layers), -1, *size).split(_AT_ONCE, dim=1)
-    ]
+    kernels = stored.reshape(len(layers), -1, *first.learned_size)
+    parts = [fit(part, first.kernel_count, first.interpolation) for part in kernels.split(_AT_ONCE, dim=1)]
     first.position.copy_(torch.cat([part.position for part in parts], dim=1).view_as(first.position))
     if first.sigma is not None:
         first.sigma.copy_(torch.cat([part.sigma for part in parts if part.sigma is not None], 1).view_as(first.sigma))
@@ -135,7 +132,7 @@ def _weighted(
     targets: Tensor, position: Tensor, sigma: Tensor | None, interpolation: Interpolation, ridge: float
 ) -> Elements:
     """The best weights for elements at these positions, and what they leave over."""
-    factors = profiles(position, sigma, targets.shape[2:], interpolation)
+    factors, mass = profiles(position, sigma, targets.shape[2:], interpolation)
     gram = functools.reduce(operator.mul, [factor.mT @ factor for factor in factors])
     length = gram.diagonal(dim1=-2, dim2=-1).clamp_min(1e-30).sqrt()
     gram = gram / (length.unsqueeze(-1) * length.unsqueeze(-2))
@@ -148,8 +145,8 @@ def _weighted(
     # ‖T - E w‖² for the w of the ridge; exact in w, so that its slope is right without that of w
     left = energy - 2 * (solved * overlap).sum((1, 2)) + (solved * (gram @ solved)).sum((1, 2))
     weight = (solved / length.unsqueeze(-1)).permute(2, 0, 1)
-    if interpolation.normalized:
-        weight = weight * (EPSILON + functools.reduce(operator.mul, [factor.sum(-2) for factor in factors]))
+    if mass is not None:
+        weight = weight * mass
     return Elements(position, sigma, weight, left / energy.clamp_min(1e-300))
 
 

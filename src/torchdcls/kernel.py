@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,38 +56,49 @@ def dense_kernel(
     check_tensors(weight=weight, position=position, **({} if sigma is None else {"sigma": sigma}))
     size = per_axis("size", size, _axes(size, position))
     check_elements(weight, position, sigma, size, interpolation)
-    return combine(weight, profiles(position, sigma, size, interpolation), interpolation)
+    return combine(weight, profiles(position, sigma, size, interpolation))
 
 
-def profiles(position: Tensor, sigma: Tensor | None, size: Sequence[int], interpolation: Interpolation) -> list[Tensor]:
-    """What each element gives to each tap, one axis at a time: for axis ``j`` a ``(..., s_j, m)`` tensor.
+class Profiles(NamedTuple):
+    """What positions and widths alone decide, whatever the weights: layers that share those can share this.
 
-    Layers that share positions share these too; :func:`combine` adds the weights of one layer.
+    Attributes:
+        factors: what each element gives to each tap, one axis at a time: for axis ``j`` a ``(..., s_j, m)`` tensor.
+        mass: ``(..., m)``, what the weights are divided by; None where the interpolation is not normalised.
     """
+
+    factors: tuple[Tensor, ...]
+    mass: Tensor | None
+
+
+def profiles(position: Tensor, sigma: Tensor | None, size: Sequence[int], interpolation: Interpolation) -> Profiles:
+    """The profiles of elements along each axis; :func:`combine` adds the weights of one layer."""
     dtype = torch.promote_types(position.dtype, torch.float32)
     positions = position.to(dtype).unsqueeze(-2).unbind()
     if sigma is None:
         widths: Sequence[Tensor | None] = [None] * len(positions)
     else:
         widths = interpolation.width(sigma.to(dtype)).unsqueeze(-2).unbind()
-    result = []
+    factors = []
     for axis_position, width, length in zip(positions, widths, size, strict=True):
         tap = torch.arange(-(length // 2), length - length // 2, dtype=dtype, device=position.device)
         # (..., 1, m) - (s, 1): with the elements innermost the products in `combine` need no copies.
-        result.append(interpolation.profile(axis_position - tap.unsqueeze(-1), width))
-    return result
+        factors.append(interpolation.profile(axis_position - tap.unsqueeze(-1), width))
+    if not interpolation.normalized:
+        return Profiles(tuple(factors), None)
+    return Profiles(tuple(factors), EPSILON + functools.reduce(operator.mul, [factor.sum(-2) for factor in factors]))
 
 
-def combine(weight: Tensor, factors: Sequence[Tensor], interpolation: Interpolation) -> Tensor:
-    """Sum the elements: ``weight`` ``(..., m)`` and a ``(..., s_j, m)`` factor an axis -> ``(..., s_1, ..., s_M)``.
+def combine(weight: Tensor, given: Profiles) -> Tensor:
+    """Sum the elements: ``weight`` ``(..., m)`` and their profiles -> ``(..., s_1, ..., s_M)``.
 
     The profiles are separable, so two groups of axes are multiplied out on their own and meet in one
     matrix product over the elements; in one and two dimensions no larger tensor than the factors is made.
     """
-    dtype = weight.dtype
+    dtype, factors = weight.dtype, given.factors
     weight = weight.to(factors[0].dtype)
-    if interpolation.normalized:
-        weight = weight / (EPSILON + functools.reduce(operator.mul, [factor.sum(-2) for factor in factors]))
+    if given.mass is not None:
+        weight = weight / given.mass
     size = [factor.shape[-2] for factor in factors]
     half = _halfway(size)
     left, right = factors[:half], factors[half:]

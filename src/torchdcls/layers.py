@@ -1,7 +1,7 @@
 """Layers: ``Dcls1d/2d/3d``, whose taps learn their positions, and ``Conv1d/2d/3d``, torch's own made fast."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -18,7 +18,10 @@ from .convolution import (
     resolve_padding,
 )
 from .interpolation import Interpolation, find_interpolation
-from .kernel import dense_kernel, per_axis
+from .kernel import Profiles, combine, dense_kernel, per_axis
+
+# What `torchdcls.shared_profiles` has computed, while it is open: placement of a layer -> profiles.
+SHARED: dict[Hashable, Profiles] = {}
 
 
 class _FastConvNd:
@@ -134,6 +137,11 @@ class DclsNd(nn.Module):
         """The kernel axes along which positions are learned, in kernel order."""
         return tuple(axis for axis in range(self.axes) if axis not in self.dense_axes)
 
+    @property
+    def learned_size(self) -> tuple[int, ...]:
+        """The size of the window along the learned axes."""
+        return tuple(self.dilated_kernel_size[axis] for axis in self.learned_axes)
+
     def reset_parameters(self) -> None:
         """Draw weights as torch's convolutions do, positions from N(0, 0.5), and set the starting width."""
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
@@ -153,8 +161,7 @@ class DclsNd(nn.Module):
         The first tap lies at ``-(size // 2)``, the last at ``(size - 1) // 2``.
         """
         if self.interpolation.on_grid:
-            for position, axis in zip(self.position, self.learned_axes, strict=True):
-                size = self.dilated_kernel_size[axis]
+            for position, size in zip(self.position, self.learned_size, strict=True):
                 position.clamp_(-(size // 2), (size - 1) // 2)
 
     def placement_parameters(self) -> Iterator[nn.Parameter]:
@@ -165,12 +172,22 @@ class DclsNd(nn.Module):
 
     def dense_kernel(self) -> Tensor:
         """The kernel that the layer convolves with, ``(out, in / groups, *dilated_kernel_size)``."""
-        size = [self.dilated_kernel_size[axis] for axis in self.learned_axes]
-        kernel = dense_kernel(self.weight, self.position, self.sigma, size, self.interpolation)
+        shared = SHARED.get(self.placement()) if SHARED and not torch.compiler.is_compiling() else None
+        if shared is None:
+            kernel = dense_kernel(self.weight, self.position, self.sigma, self.learned_size, self.interpolation)
+        else:
+            kernel = combine(self.weight, shared)
         if not self.dense_axes:
             return kernel
         stored = (*self.dense_axes, *self.learned_axes)
         return kernel.permute(0, 1, *(2 + stored.index(axis) for axis in range(self.axes)))
+
+    def placement(self) -> Hashable:
+        """What the profiles depend on: equal for layers that share it, and another after an edit in place."""
+        parameters = [tensor for tensor in (self.position, self.sigma) if tensor is not None]
+        values = tuple((id(tensor), None if tensor.is_inference() else tensor._version) for tensor in parameters)
+        learned = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in parameters)
+        return values, self.learned_size, self.interpolation, learned
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve ``input``, ``(batch, in, *spatial)`` or ``(in, *spatial)``, with the dense kernel."""

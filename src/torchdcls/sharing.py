@@ -4,12 +4,14 @@ Optimisers, state dicts, ``deepcopy`` and data-parallel training know what a par
 it is counted, copied and updated once, and gathers the gradients of all its layers.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from torch import nn
 
-from .layers import DclsNd
+from .kernel import Profiles, check_elements, profiles
+from .layers import SHARED, DclsNd, check_model
 
 Share = Literal["stage"] | Callable[[str, nn.Module], Hashable] | None
 
@@ -42,6 +44,45 @@ def share_positions(layers: Iterable[DclsNd]) -> None:
             )
     for layer in layers[1:]:
         layer.position, layer.sigma = layers[0].position, layers[0].sigma
+
+
+@contextmanager
+def shared_profiles(model: nn.Module) -> Iterator[None]:
+    """Within it, layers of ``model`` that share positions also share what is computed from these alone.
+
+    A step of training has less to do then; values and gradients stay the same. Open it anew for each
+    backward pass: around the forward pass, or around both, as gradient checkpointing needs it. An edit in
+    place within it, by an optimiser say, is noticed, one through ``.data`` is not. What torch compiles needs
+    no such thing, and does without it.
+
+    >>> import torch
+    >>> from torchdcls import Dcls2d
+    >>> model = nn.Sequential(*(Dcls2d(8, 8, kernel_count=5, dilated_kernel_size=9, groups=8) for _ in range(2)))
+    >>> share_positions(model)
+    >>> with shared_profiles(model):
+    ...     loss = model(torch.randn(1, 8, 20, 20)).square().mean()
+    >>> loss.backward()
+    """
+    check_model(model)
+    placed: dict[Hashable, list[DclsNd]] = {}
+    for module in model.modules():
+        # Where a tensor is more than its numbers, say a part of one that lies on several devices, each layer
+        # computes when it is called.
+        if isinstance(module, DclsNd) and type(module.position) is nn.Parameter:
+            placed.setdefault(module.placement(), []).append(module)
+    known = {placement: _profiles(layers[0]) for placement, layers in placed.items() if len(layers) > 1}
+    SHARED.update(known)
+    try:
+        yield
+    finally:
+        for placement in known:
+            SHARED.pop(placement, None)
+
+
+def _profiles(layer: DclsNd) -> Profiles:
+    placed = layer.position, layer.sigma, layer.learned_size, layer.interpolation
+    check_elements(layer.weight, *placed)
+    return profiles(*placed)
 
 
 def sharing_groups(layers: Iterable[tuple[str, DclsNd]], share: Share) -> list[list[str]]:

@@ -55,7 +55,12 @@ def kernel_gradient_cost(problem: Problem) -> float:
 
 def _transform_cost(problem: Problem, channels: int) -> float:
     """Nanoseconds for a transform of so many channels of the batch."""
-    return estimate("transform", problem, *transform_work(problem, problem.batch * channels))
+    return estimate(transform_name(problem), problem, *transform_work(problem, problem.batch * channels))
+
+
+def transform_name(problem: Problem) -> str:
+    """A transform in the table of costs: maps whose channels are innermost in memory are gathered first."""
+    return "transform, channels last" if problem.channels_last else "transform"
 
 
 def _kernel_transform_cost(problem: Problem) -> float:
