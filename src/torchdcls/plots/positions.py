@@ -55,30 +55,42 @@ def animate_positions(
         epochs: ``(E,)``, for the title. At most 60 are shown; fewer are joined by straight lines.
         columns: kernels in a row; by default as many as rows.
     """
-    from matplotlib.animation import PillowWriter
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
 
     history = history.detach().float().cpu()
     tiles = Tiles.of(size, history.shape[2], columns)
     height, width = tiles.shape
     figure = new_figure(6, 0.35 + 6 * height / width)
+    figure.set_dpi(100)
     axes = figure.subplots()
     tiles.draw_windows(axes)
-    title = axes.set_title("", loc="left", fontsize=10, color=INK)
+    title = axes.set_title("epoch", loc="left", fontsize=10, color=INK)
     (trail,) = axes.plot([], [], "o", ms=1.5, mfc=COLORS["gauss"], mec="none", alpha=0.5)
     (dots,) = axes.plot([], [], "o", ms=4, mfc=INK, mec="white", mew=0.6)
-    frames = torch.linspace(0, len(history) - 1, min(60, max(2, 6 * (len(history) - 1) + 1)))
-    seen: list[Tensor] = []
-    writer = PillowWriter(fps=12)
-    with writer.saving(figure, str(path), dpi=100):
-        for time in [*frames.tolist(), *[float(frames[-1])] * 15]:  # rest at the end before it starts again
-            before = int(time)
-            position = torch.lerp(history[before], history[min(before + 1, len(history) - 1)], time - before)
-            x, y, _ = tiles.place(position)
-            seen = [*seen[-12:], torch.stack([x, y]).flatten(1)]
-            trail.set_data(*torch.cat(seen, dim=1).numpy())
-            dots.set_data(x.flatten().numpy(), y.flatten().numpy())
-            title.set_text(f"epoch {epochs[before]}")
-            writer.grab_frame()
+    for artist in (title, trail, dots):
+        artist.set_animated(True)  # drawn anew for each frame, on top of what is drawn once
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    still = canvas.copy_from_bbox(figure.bbox)
+
+    frames, seen = [], list[Tensor]()
+    for time in torch.linspace(0, len(history) - 1, min(60, max(2, 6 * (len(history) - 1) + 1))).tolist():
+        before = int(time)
+        position = torch.lerp(history[before], history[min(before + 1, len(history) - 1)], time - before)
+        x, y, _ = tiles.place(position)
+        seen = [*seen[-12:], torch.stack([x, y]).flatten(1)]
+        trail.set_data(*torch.cat(seen, dim=1).numpy())
+        dots.set_data(x.flatten().numpy(), y.flatten().numpy())
+        title.set_text(f"epoch {epochs[before]}")
+        canvas.restore_region(still)
+        for artist in (title, trail, dots):
+            axes.draw_artist(artist)
+        frames.append(Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB"))
+    palette = frames[-1].quantize(32)  # the last frame has all colours
+    frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    durations = [80] * (len(frames) - 1) + [1500]  # rest at the end before it starts again
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
 
 
 def draw_spread(axes: "Axes", epochs: Sequence[float], history: Mapping[str, Tensor]) -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import plots
 from ..interpolation import find_interpolation
 from ..sharing import stage_of
-from .recipe import load_recipe
 from .results import MEASURES, TESTED, Run, find_differences, values_by_variant
 
 if TYPE_CHECKING:
@@ -65,24 +64,15 @@ def _label(measure: str) -> str:
 
 
 def draw_kernels(run: Run) -> "Figure | None":
-    """Kernels of each stage as the run left them; None where it has no checkpoint, or no kernels of that kind."""
-    from .checkpoints import newest_checkpoint, read_checkpoint
+    """Kernels of each stage as the run left them; None where its checkpoints are gone, or no layer is of that kind."""
     from .history import has_kernels
-    from .network import build_network
+    from .trained import load_trained
 
-    newest = newest_checkpoint(run.folder / "checkpoints")
-    if newest is None:
+    try:
+        network = load_trained(run.folder).predict
+    except FileNotFoundError:
         return None
-    network, _ = build_network(load_recipe(run.folder / "recipe.yaml"), classes=1, trained=False)
-    state = read_checkpoint(newest)["state_dict"]
-    averaged = any(name.startswith("average.") for name in state)
-    state = {name.removeprefix("average." if averaged else "network."): tensor for name, tensor in state.items()}
-    shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
-    # all but the classifier, which has as many outputs as the data had classes
-    network.load_state_dict(
-        {name: each for name, each in state.items() if shapes.get(name) == each.shape}, strict=False
-    )
-    if not has_kernels(network):
+    if not isinstance(network, nn.Module) or not has_kernels(network):
         return None
     figure = plots.new_figure(8, 5)
     plots.draw_model(figure, network, COLUMNS)

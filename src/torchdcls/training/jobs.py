@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import cast
 
 from .recipe import Recipe
 
+PRELOADED = ["torchdcls.training.run"]  # by the server that processes are forked from
 Train = Callable[[Recipe, Path, bool], None]
 
 
@@ -67,6 +69,10 @@ def make_slots(recipe: Recipe, devices: int | None, jobs: int) -> list[Slot]:
     """
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {jobs}")
+    if recipe.machine.nodes > 1:
+        raise ValueError(
+            f"runs are compared on one machine, got machine.nodes = {recipe.machine.nodes}; see torchdcls train"
+        )
     gpus = _visible_gpus() if recipe.machine.accelerator in ("auto", "gpu") else []
     if not gpus:
         if recipe.machine.accelerator == "gpu":
@@ -76,7 +82,8 @@ def make_slots(recipe: Recipe, devices: int | None, jobs: int) -> list[Slot]:
                 f"--devices counts GPUs, got {devices} where runs are done on the CPU; --jobs is for those"
             )
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = recipe.machine.threads or (None if jobs == 1 else max(1, cores // jobs))
+        processes = jobs * max(1, recipe.machine.devices)
+        threads = recipe.machine.threads or (None if processes == 1 else max(1, cores // processes))
         return [Slot(threads=threads)] * jobs
     if devices is not None and not 1 <= devices <= len(gpus):
         raise ValueError(f"--devices must be from 1 to the {len(gpus)} GPUs that torch sees, got {devices}")
@@ -138,7 +145,7 @@ def _context() -> SpawnContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torchdcls.training.run"])
+    context.set_forkserver_preload(PRELOADED)
     return cast(SpawnContext, context)
 
 
@@ -155,7 +162,14 @@ def _work(train: Train, job: Job, slot: Slot) -> None:
     if slot.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = slot.gpus
     machine = replace(job.recipe.machine, progress=False, threads=slot.threads or job.recipe.machine.threads)
-    train(replace(job.recipe, machine=machine), job.folder, True)
+    recipe = replace(job.recipe, machine=machine)
+    if machine.devices == 1:
+        train(recipe, job.folder, True)
+    else:  # to start the further ranks Lightning gives the command line of its process again, so it must be this run's
+        saved = job.log.with_suffix(".yaml")
+        recipe.save(saved)
+        words = ["train", str(saved), "--folder", str(job.folder), "--resume"]
+        sys.exit(subprocess.call([sys.executable, "-m", "torchdcls", *words]))
 
 
 def _die_with_parent() -> None:
