@@ -61,10 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = plan(folder, arguments.recipes, arguments.variants, arguments.seeds, arguments.overrides)
     todo = [job for job in jobs if not is_done(job)]
     slots = make_slots(jobs[0].recipe, arguments.devices, arguments.jobs)
-    print(
     runs = "1 run" if len(jobs) == 1 else f"{len(jobs)} runs"
     print(f"{runs} in {folder}: {len(jobs) - len(todo)} complete, {len(todo)} to do, {len(slots)} at a time")
-    )
     if arguments.dry_run:
         print("\n".join(f"  {job.name}: {'to do' if job in todo else 'complete'}" for job in jobs))
         return 0
