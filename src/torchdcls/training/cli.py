@@ -20,7 +20,7 @@ COMMANDS = (
 )
 # A word such as optimizer.lr=1e-3, which may stand anywhere on the line of a command that has an argument `overrides`.
 _OVERRIDE = re.compile(r"[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
-_TRAIN = ("timm", "lightning", "yaml", "mlxtend", "scipy", "matplotlib", "tensorboard", "safetensors", "numpy", "PIL")
+_TRAIN = "timm lightning yaml mlxtend scipy matplotlib tensorboard safetensors numpy PIL jinja2".split()
 _EXPORT = ("onnx", "onnxruntime", "onnxscript")
 
 
