@@ -1,6 +1,6 @@
 """Draw `profiles.png` and `separable.png`: interpolations on one axis, and how two axes make a kernel.
 
-    python docs/figures/draw_mathematics.py
+python docs/figures/draw_mathematics.py
 """
 
 from pathlib import Path

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from fontTools.subset import main as subset
 
 ROOT = Path(__file__).parent.parent.parent
 _EXPECTED = ("Build started", "No issues found", "Build finished in")
+# Where in zensical it ended tells nothing about the pages.
+_NOISE = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n|\n)*(?:.*Aborted because --strict flag is set)?")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _FETCHED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^\s\"'>]+")
 _FETCHED_BY_STYLE = re.compile(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^\s\"')]+")
 # Latin, Greek, punctuation, arrows, operators, brackets; upright, italic and script letters of formulas.
@@ -32,11 +35,11 @@ def problems(root: Path) -> Iterator[str]:
     project = tomllib.loads((root / "zensical.toml").read_text())["project"]
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
     built = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    said = [line for line in (built.stdout + built.stderr).splitlines() if line.strip()]
+    said = _COLOR.sub("", built.stdout + built.stderr)
     if built.returncode:
-        yield "\n".join(said)
+        yield _NOISE.sub("", said).strip()
         return
-    yield from (line for line in said if not line.startswith(_EXPECTED))
+    yield from (line for line in said.splitlines() if line.strip() and not line.startswith(_EXPECTED))
     write_font(root / "site" / "stix-two-math.woff")
     pages = {str(page.relative_to(root / "docs")) for page in (root / "docs").rglob("*.md")}
     listed = list(_pages(project["nav"]))
@@ -51,8 +54,11 @@ def problems(root: Path) -> Iterator[str]:
 
 def write_font(path: Path) -> None:
     """Write the part of STIX Two Math that the equations need; the package that draws with it brings it along."""
-    with as_file(files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf") as font:
-        subset([str(font), f"--unicodes={_GLYPHS}", "--flavor=woff", "--layout-features=*", f"--output-file={path}"])
+    found = find_spec("ziamath")  # its place is enough; the package itself need not be imported
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("the equations' font comes with ziamath, which is not installed")
+    font = Path(found.origin).parent / "fonts" / "STIXTwoMath-Regular.ttf"
+    subset([str(font), f"--unicodes={_GLYPHS}", "--flavor=woff", "--layout-features=*", f"--output-file={path}"])
 
 
 def _pages(navigation: Any) -> Iterator[str]:
