@@ -1,6 +1,4 @@
 import copy
-import io
-import pickle
 
 import pytest
 import torch
@@ -149,33 +147,6 @@ def test_translation_equivariance():
     assert_close(layer(x.roll((3, -2), (2, 3))), layer(x).roll((3, -2), (2, 3)), "convolution")
 
 
-@pytest.mark.parametrize("axes", [1, 2, 3])
-@pytest.mark.parametrize("interpolation", NAMES)
-def test_copies_compute_the_same(axes, interpolation):
-    layer = DCLS[axes](4, 6, 3, 5, padding=2, groups=2, interpolation=interpolation, dense_axes=range(axes - 1))
-    x = torch.randn(2, 4, *[6] * axes)
-    expected = layer(x)
-    buffer = io.BytesIO()
-    torch.save(layer, buffer)
-    buffer.seek(0)
-    fresh = DCLS[axes](4, 6, 3, 5, padding=2, groups=2, interpolation=interpolation, dense_axes=range(axes - 1))
-    fresh.load_state_dict(layer.state_dict())
-    on_meta = copy.deepcopy(layer).to("meta")
-    assert on_meta(x.to("meta")).shape == expected.shape
-    emptied = on_meta.to_empty(device="cpu")
-    emptied.load_state_dict(layer.state_dict())
-    for twin in (
-        copy.deepcopy(layer),
-        pickle.loads(pickle.dumps(layer)),
-        torch.load(buffer, weights_only=False),
-        fresh,
-        emptied,
-    ):
-        assert torch.equal(twin(x), expected)
-    called = torch.func.functional_call(layer, {k: v.clone() for k, v in layer.named_parameters()}, (x,))
-    assert torch.equal(called, expected)
-
-
 def test_nothing_goes_stale():
     layer = Dcls2d(2, 2, 3, 5, padding=2)
     x = torch.randn(1, 2, 6, 6)
@@ -201,44 +172,6 @@ def test_parameters_can_be_parametrized():
     assert_close(layer(x), twin(x), "convolution")
     layer(x).sum().backward()
     assert layer.parametrizations.position.original.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("axes", [1, 2, 3])
-def test_compiles_whole(axes):
-    torch.compiler.reset()
-    layer = DCLS[axes](4, 4, 3, 5, padding="same", groups=4)
-    x = torch.randn(2, 4, *[6] * axes)
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    output, expected = compiled(x), layer(x)
-    assert_close(output, expected, "convolution")
-    output.square().sum().backward()
-    gradients = [p.grad.clone() for p in layer.parameters()]
-    layer.zero_grad()
-    expected.square().sum().backward()
-    for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
-        assert_close(gradient, parameter.grad, "gradient")
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype):
-    layer = Dcls2d(4, 4, 3, 5, padding=2, groups=4, dtype=dtype)
-    x = torch.randn(2, 4, 8, 8, dtype=dtype)
-    exact = copy.deepcopy(layer).double()(x.double())
-    output = layer(x)
-    assert output.dtype == layer.to_conv().weight.dtype == dtype
-    assert_close(output, exact, "convolution")
-
-
-def test_autocast():
-    layer = Dcls2d(4, 4, 3, 5, padding=2, groups=4)
-    x = torch.randn(2, 4, 8, 8)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = layer(x)
-        assert layer(x.bfloat16()).dtype == torch.bfloat16
-    assert output.dtype == torch.bfloat16
-    assert_close(output, layer(x), "convolution")
-    output.sum().backward()
-    assert all(p.grad.dtype == torch.float32 for p in layer.parameters())
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
