@@ -20,7 +20,8 @@ COMMANDS = (
 )
 # A word such as optimizer.lr=1e-3, which may stand anywhere on the line of a command that has an argument `overrides`.
 _OVERRIDE = re.compile(r"[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
-_TRAIN = "timm lightning yaml mlxtend scipy matplotlib tensorboard safetensors numpy PIL jinja2".split()
+_TRAIN = ("timm", "lightning", "yaml", "mlxtend", "scipy", "matplotlib", "tensorboard", "safetensors", "numpy")
+_PAGES = ("PIL", "jinja2")
 _EXPORT = ("onnx", "onnxruntime", "onnxscript")
 
 
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(name, words[1:])
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
-        if missing not in (*_TRAIN, *_EXPORT):
+        if missing not in (*_TRAIN, *_PAGES, *_EXPORT):
             raise
         extra = "export" if missing in _EXPORT else "train"
         print(f"torchdcls {name} needs {missing}: pip install 'torchdcls[{extra}]'", file=sys.stderr)
