@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ..parameter_groups import parameter_groups, register_position_hooks, repulsion_loss
+from ..sharing import shared_profiles
 from .data import Sets, Stream, make_loader
 from .recipe import Recipe
 from .sampling import set_seed
@@ -83,7 +84,8 @@ class Training(LightningModule):
         if self.mixup is not None:
             images, targets = self.mixup(images, targets)
         try:
-            logits = self.network(images)
+            with shared_profiles(self.network):
+                logits = self.network(images)
         except ValueError as error:
             if "must be finite" in str(error):  # what Dcls layers say of positions and widths
                 raise FloatingPointError(f"{error}, after update {self.global_step}") from error
