@@ -86,15 +86,17 @@ WRONG = {
     ),
     "identifier": ({"docs/api.md": "::: torchdcls.gone"}, ["torchdcls.gone could not be found"]),
     "maths": ({"docs/index.md": r"$$\nonsense{x}$$"}, [r"maths must be of commands .*got \\nonsense"]),
-    "from elsewhere": (
+    "from elsewhere, and half shown": (
         {
             "docs/index.md": '<img src="https://example.org/x.png"><script src="//example.org/x.js"></script>',
+            "docs/api.md": "| a | b |\n|---|---|\n| $\\left|x\\right|$ | c |",
             "docs/style.css": "@import url(https://example.org/x.css);",
         },
         [
             r"index\.html must load nothing from elsewhere, got <img",
             r"index\.html must load nothing from elsewhere, got <script",
             r"style\.css must load nothing from elsewhere, got url",
+            r"api\.html must show maths, got .*left",
         ],
     ),
     "what strict mode lets pass": (
@@ -138,6 +140,7 @@ def test_maths_becomes_mathml():
     assert block.startswith('<div class="equation"><math')
     assert "<munderover>" in block
     assert 'display="block"' in block
+    assert mathml.to_mathml(r"\lvert x\rvert", "inline") == mathml.to_mathml(r"\left| x\right|", "inline")
     assert rendered("| a | $b_1$ |\n|---|---|\n| $*c*$ | d |").count("<math") == 2
 
 

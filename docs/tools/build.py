@@ -23,6 +23,8 @@ _NOISE = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n|\n)*(?:.*Ab
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _FETCHED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^\s\"'>]+")
 _FETCHED_BY_STYLE = re.compile(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^\s\"')]+")
+_CODE = re.compile(r"<(code|pre|script|style)\b.*?</\1>", re.DOTALL)
+_LATEX = re.compile(r"\$[^$<\n]*\\[A-Za-z][^$<\n]*")
 # Latin, Greek, punctuation, arrows, operators, brackets; upright, italic and script letters of formulas.
 _GLYPHS = (
     "U+20-7E,U+A0-FF,U+391-3F5,U+2010-2044,U+20D7,U+2100-214F,U+2190-21D5,U+2200-22FF,U+2308-230B,U+23DE-23DF,"
@@ -47,9 +49,12 @@ def problems(root: Path) -> Iterator[str]:
     yield from (f"the navigation names docs/{page}, which is not there" for page in listed if page not in pages)
     for file in sorted((root / "site").rglob("*")):
         if file.suffix in (".html", ".css"):
+            text = file.read_text()
             pattern = _FETCHED if file.suffix == ".html" else _FETCHED_BY_STYLE
-            for found in pattern.findall(file.read_text()):
+            for found in pattern.findall(text):
                 yield f"{file.relative_to(root)} must load nothing from elsewhere, got {found}"
+            for found in _LATEX.findall(_CODE.sub("", text)):
+                yield f"{file.relative_to(root)} must show maths, got {found}; in a table write \\lvert for |"
 
 
 def write_font(path: Path) -> None:

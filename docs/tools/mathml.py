@@ -21,6 +21,8 @@ _UNKNOWN = re.compile(r"<m[ion]>(\\\w+|&)</m[ion]>")
 
 def to_mathml(latex: str, display: str) -> str:
     """LaTeX as MathML, ``display`` being ``"inline"`` or ``"block"``; what is not understood is an error."""
+    # In tables bars are written so, because a pipe ends a cell; the converter would set them too wide.
+    latex = latex.replace(r"\lvert", r"\left|").replace(r"\rvert", r"\right|")
     mathml: str = convert(" ".join(latex.split()), display=display)
     if unknown := _UNKNOWN.search(mathml):
         raise ValueError(f"maths must be of commands that latex2mathml knows, got {unknown[1]} in {latex.strip()!r}")
