@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 
 # The paper's comparison on 5,000 digits, in minutes; a second call skips the runs that are complete.
 demo: $(INSTALLED)
-	$(BIN)/torchdcls compare digits --variants stock bilinear triangle gauss --seeds 0 1 --jobs 2 --folder runs/demo
+	$(BIN)/torchdcls compare digits --variants stock bilinear triangle gauss --seeds 0 1 --jobs 2 --folder runs/demo trainer.epochs=3
 
 # Two workers of one thread each suit small tensors better than one worker of two threads.
 test: $(INSTALLED) lint docs

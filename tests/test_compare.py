@@ -134,7 +134,7 @@ def page(comparison):
 
 def test_the_report_has_everything_in_it(comparison, page):
     text = (comparison / "report.html").read_text()
-    assert len(page.images) == 2 + 3 * 3, "results and curves; ways, movement and an animation for each that has any"
+    assert len(page.images) == 4 + 3 * 3, "results and curves; ways, movement and an animation for each that has any"
     assert all(
         reference.startswith(("data:image/png;base64,", "data:image/gif;base64,")) for reference in page.references
     )
@@ -398,12 +398,12 @@ def test_no_process_outlives_a_comparison_that_is_stopped(number, tmp_path):
 def test_the_command_trains_compares_and_skips_what_is_there(tmp_path, capsys):
     words = ["compare", "digits", "--variants", "gauss", "--seeds", "0", "--folder", str(tmp_path)]
     words += ["trainer.epochs=1", "data.subset=100", "dcls.dilated_kernel_size=9", "machine.tensorboard=false"]
-    words += ["model.arguments.patch_size=4", "machine.pictures=false"]
+    words += ["model.arguments.dims=[4, 4, 8, 8]", "machine.pictures=false"]
     assert main(words) == 0, capsys.readouterr().out
     assert f"report: {tmp_path / 'report.html'}" in capsys.readouterr().out
     assert "| 9² / " in (tmp_path / "table.md").read_text()
     page = Page((tmp_path / "report.html").read_text())
-    assert len(page.images) == 2 + 4, "with the kernels, which come from the checkpoint"
+    assert len(page.images) == 4 + 4, "with the kernels, which come from the checkpoint"
     assert main(words) == 0
     assert capsys.readouterr().out.startswith(f"1 run in {tmp_path}: 1 complete, 0 to do, 1 at a time")
     assert main(["plot", "run", str(tmp_path / "digits" / "gauss-0"), "--output", str(tmp_path / "drawn")]) == 0

@@ -20,9 +20,11 @@ COLUMNS = 8  # kernels of each stage whose elements are followed
 
 
 def of_comparison(runs: Sequence[Run]) -> "Iterator[tuple[str, Figure]]":
-    """Figures of all runs of one recipe, by name."""
-    yield "results", draw_results(runs)
-    yield "learning", draw_learning(runs)
+    """Figures of all runs of one recipe, by name: for each measure the results, and the way there."""
+    for measure in TESTED:
+        if values_by_variant(runs, measure):
+            yield measure, draw_results(runs, measure)
+            yield f"{measure}_by_epoch", draw_learning(runs, measure)
 
 
 def of_run(run: Run) -> "Iterator[tuple[str, Figure]]":
@@ -32,29 +34,26 @@ def of_run(run: Run) -> "Iterator[tuple[str, Figure]]":
             yield name, figure
 
 
-def draw_results(runs: Sequence[Run]) -> "Figure":
-    """Training loss and top-1 of each variant, with standard errors and p-values."""
-    values = {measure: values_by_variant(runs, measure) for measure in TESTED}
-    shown = {measure: found for measure, found in values.items() if found}
-    differences = find_differences(runs)
-    figure = plots.new_figure(max(3.0, 0.9 * len({run.variant for run in runs}) + 0.5) * len(TESTED), 3.2)
-    for axes, (measure, found) in zip(figure.subplots(1, len(TESTED)), shown.items(), strict=False):
-        plots.draw_bars(axes, found, {(test.first, test.second): test.p for test in differences[measure]})
-        axes.set_ylabel(_label(measure))
+def draw_results(runs: Sequence[Run], measure: str) -> "Figure":
+    """A measure of each variant, with standard errors and p-values."""
+    values = values_by_variant(runs, measure)
+    tests = find_differences(runs)[measure]
+    figure = plots.new_figure(max(3.6, 0.85 * len(values) + 0.8), 3.2)
+    axes = figure.subplots()
+    plots.draw_bars(axes, values, {(test.first, test.second): test.p for test in tests})
+    axes.set_ylabel(_label(measure))
     return figure
 
 
-def draw_learning(runs: Sequence[Run]) -> "Figure":
-    """Training loss and top-1 of each run by epoch, and their means."""
-    figure = plots.new_figure(8, 3)
-    for axes, measure in zip(figure.subplots(1, len(TESTED)), TESTED, strict=True):
-        curves: dict[str, list[tuple[list[float], list[float]]]] = {}
-        for run in runs:
-            curves.setdefault(run.variant, []).append(run.curve(measure))
-        plots.draw_curves(axes, curves)
-        axes.set(xlabel="epoch", ylabel=_label(measure))
-        if measure != TESTED[0]:
-            axes.get_legend().remove()
+def draw_learning(runs: Sequence[Run], measure: str) -> "Figure":
+    """A measure of each run by epoch, and the means of variants."""
+    curves: dict[str, list[tuple[list[float], list[float]]]] = {}
+    for run in runs:
+        curves.setdefault(run.variant, []).append(run.curve(measure))
+    figure = plots.new_figure(4.2, 3)
+    axes = figure.subplots()
+    plots.draw_curves(axes, curves)
+    axes.set(xlabel="epoch", ylabel=_label(measure))
     return figure
 
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 _PIXELS_AN_INCH = 100  # of a figure, on the page; screens with finer pixels get twice as many
 _SEEN = {
-    "results": "Bars of training loss and top-1",
-    "learning": "Training loss and top-1 by epoch",
+    "train_loss": "Bars of the training loss",
+    "val_top1": "Bars of top-1",
+    "train_loss_by_epoch": "Curves of the training loss",
+    "val_top1_by_epoch": "Curves of top-1",
     "kernels": "Kernels after training",
     "paths": "Ways of the elements through training",
     "movement": "Movement and widths of the elements by epoch",
@@ -92,7 +94,8 @@ def _section(recipe: str, runs: Sequence[Run], folder: Path) -> dict[str, Any]:
         "tests": [test_cells(measure, test) for measure, tests in find_differences(runs).items() for test in tests],
         "notes": notes(values_by_variant(runs, TESTED[0])),
         "variants": [_variant(recipe, row.runs[0], folder) for row in rows],
-        **pictures,
+        "results": [pictures[measure] for measure in TESTED if measure in pictures],
+        "learning": [pictures[f"{measure}_by_epoch"] for measure in TESTED if measure in pictures],
     }
 
 
