@@ -137,7 +137,7 @@ def test_products_of_profiles_are_normal_numbers(name):
     x = torch.linspace(-30, 30, 5001)
     values = interpolation.profile(x, torch.tensor(1.3))
     products = values.unsqueeze(0) * values.unsqueeze(1)
-    assert values.count_nonzero() > 1000
+    assert values.count_nonzero() > 700
     assert not ((products > 0) & (products < torch.finfo(torch.float32).tiny)).any(), "slow on some CPUs"
     exact = interpolation.profile(x.double(), torch.tensor(1.3, dtype=torch.float64))
     assert_close(values, exact, "kernel")

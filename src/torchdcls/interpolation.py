@@ -115,7 +115,7 @@ def _without_tail(value: Tensor) -> Tensor:
 
     Some CPUs compute with such numbers 20 times slower, and most of a large window lies that far from an element.
     """
-    return torch.where(value > torch.finfo(value.dtype).tiny ** 0.5, value, 0.0)
+    return torch.where(value > torch.finfo(value.dtype).tiny ** 0.5, value, value.new_zeros(()))
 
 
 class _Gauss(torch.autograd.Function):
