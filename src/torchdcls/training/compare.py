@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .._version import __version__
 from .jobs import Job, make_slots, run_jobs
 from .recipe import Recipe, load_recipe, same_run, variants
 from .report import write_report
@@ -125,12 +126,12 @@ def _train(recipe: Recipe, folder: Path, resume: bool) -> None:
 
 def record(folder: Path, jobs: Sequence[Job]) -> None:
     """Write down what is compared, by which command and on what, for the report and for ``torchdcls plot``."""
-    packages = ("torchdcls", "torch", "timm", "lightning", "numpy", "scipy")
+    packages = ("torch", "timm", "lightning", "numpy", "scipy")
     entries = {
         "command": shlex.join(["torchdcls", *sys.argv[1:]]),
         "time": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "runs": [[job.recipe.name, job.recipe.variant, job.recipe.seed] for job in jobs],
-        "versions": {"python": platform.python_version()}
+        "versions": {"python": platform.python_version(), "torchdcls": __version__}
         | {name: importlib.metadata.version(name) for name in packages},
         "hardware": _hardware(),
     }
