@@ -59,10 +59,10 @@ class Interpolation:
                 f"without a width, got {self.minimum_width} and {self.initial_sigma}"
             )
         for field in ("minimum_width", "initial_sigma"):
-            value = getattr(self, field)
+            value: Any = getattr(self, field)
             if value is not None and not isinstance(value, numbers.Real):
                 raise TypeError(f"{field} must be a finite number of at least 0, got {value!r}")
-            if value is not None and not (math.isfinite(value) and value >= 0):
+            if value is not None and not (0 <= float(value) < math.inf):
                 raise ValueError(f"{field} must be a finite number of at least 0, got {value}")
 
     @property

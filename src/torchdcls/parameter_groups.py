@@ -37,10 +37,11 @@ def parameter_groups(
     [('decay', 1, 0.001, 0.05), ('no_decay', 1, 0.001, 0.0), ('positions', 2, 0.005, 0.0)]
     """
     check_model(model)
-    for name, value in (("lr", lr), ("weight_decay", weight_decay), ("position_lr_scale", position_lr_scale)):
+    given: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "position_lr_scale": position_lr_scale}
+    for name, value in given.items():
         if not isinstance(value, numbers.Real):
             raise TypeError(f"{name} must be a number of at least 0, got {value!r}")
-        if not value >= 0:
+        if not float(value) >= 0:
             raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     placed = {id(parameter) for _, parameter in placement_parameters(model)}
     undecayed: set[str] = set(getattr(model, "no_weight_decay", set)())

@@ -1,4 +1,4 @@
-"""`python -m tests.distribution`: build sdist and wheel, check both, install the wheel in a clean environment and use it there.
+"""`python -m tests.distribution`: build sdist and wheel, check both, install the wheel elsewhere and use it there.
 
 The environment is new and holds what the wheel declares and nothing else. torch alone is not downloaded again, which
 would be gigabytes: it and what it requires in turn are linked from the environment that this runs in, so pip finds

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -208,7 +208,7 @@ def padding_for_size(
     return tuple(result)
 
 
-def _pair(value: int | tuple[int, int], padding: Padding) -> tuple[int, int]:
+def _pair(value: Any, padding: Padding) -> tuple[int, int]:
     pair = tuple(value) if isinstance(value, Sequence) else (value, value)
     if len(pair) != 2 or any(isinstance(v, bool) or not isinstance(v, int) for v in pair):
         raise TypeError(f"padding must have an int or a pair (before, after) for each axis, got {padding!r}")
