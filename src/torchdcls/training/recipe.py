@@ -73,6 +73,7 @@ class Data:
     val_split: str = value("validation", "the folder, split or shards to validate on")
     class_map: str | None = value(None, "file that maps class names to numbers, as timm reads it")
     subset: int | None = value(None, "train on so many images, chosen at random but always the same; null: on all")
+    val_subset: int | None = value(None, "validate on so many images, chosen likewise; null: on all")
     cache: bool = value(False, "decode all images at the start and keep them in memory; they must have one size")
     input_key: str | None = value(None, "the key of the image in hfds, wds and tfds sets, where it is not the usual")
     target_key: str | None = value(None, "the key of the class in hfds, wds and tfds sets, where it is not the usual")
@@ -159,7 +160,7 @@ class Machine:
         "auto", "kind of device; auto takes a GPU if there is one"
     )
     devices: int = value(1, "devices on each node; -1 takes all that there are")
-    nodes: int = value(1, "machines")
+    nodes: int = value(1, "machines that train together")
     accumulate: int = value(1, "steps in which the images of an update are computed, to save memory")
     workers: int = value(4, "processes that load images for each device; 0 loads in the training process")
     threads: int | None = value(None, "threads that torch computes with on a CPU; null leaves torch its own choice")

@@ -54,12 +54,12 @@ def recipe_words(arguments: argparse.Namespace) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, or say what would be done."""
-    from . import run as runs
+    recipe = load_recipe(arguments.recipe, recipe_words(arguments), arguments.variant)
+    from . import run as runs  # after the recipe, so that a wrong word is answered before Lightning is loaded
     from .data import open_sets
     from .network import build_network
     from .sampling import set_seed
 
-    recipe = load_recipe(arguments.recipe, recipe_words(arguments), arguments.variant)
     if arguments.check_images:
         return check_images(recipe)
     if arguments.dry_run:
