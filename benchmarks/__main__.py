@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from . import convolution, dense_kernel, models  # noqa: F401  (each registers its cases)
+from . import convolution, dense_kernel, layers, limits, models, official  # noqa: F401  (each registers its cases)
 from .harness import CASES, hardware, measure, table, write_csv
 
 
@@ -15,6 +15,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help=f"which to run, of {', '.join(CASES)}; all by default")
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--output", default=Path(__file__).parent / "results", type=Path)
+    parser.add_argument("--quick", action="store_true", help="run each thing once, to see that it works; write nothing")
     arguments = parser.parse_args()
     unknown = set(arguments.cases) - set(CASES)
     if unknown:
@@ -22,10 +23,13 @@ def main() -> None:
     print(f"{hardware(arguments.device)}, torch {torch.__version__}")
     for name in arguments.cases or CASES:
         rows = [
-            row for comparison in CASES[name](arguments.device) for row in measure(name, comparison, arguments.device)
+            row
+            for comparison in CASES[name](arguments.device)
+            for row in measure(name, comparison, arguments.device, arguments.quick)
         ]
         print(f"\n{name}\n{table(rows)}", flush=True)
-        write_csv(rows, arguments.output / f"{name}.csv", arguments.device)
+        if not arguments.quick:
+            write_csv(rows, arguments.output / f"{name}.csv", arguments.device)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -25,6 +25,7 @@ class Comparison:
         tolerance: largest allowed relative difference (norms) from the first contender.
         targets: contender -> how many times faster than the peer it must be, on a CPU.
         memory_targets: contender -> the largest share of the peer's additional peak memory.
+        rates: contender -> (amount, unit): what it computes or moves, of which it reports how much a second.
         repeats: how often each is run; the median counts.
         seconds: stop repeating when a comparison has taken this long.
         memory: whether to measure memory as well.
@@ -35,6 +36,7 @@ class Comparison:
     tolerance: float = 1e-4
     targets: dict[str, float] = field(default_factory=dict)
     memory_targets: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, tuple[float, str]] = field(default_factory=dict)
     repeats: int = 7
     seconds: float = 20.0
     memory: bool = True
@@ -67,9 +69,11 @@ class WrongResultError(AssertionError):
     """Contenders disagree, so their times mean nothing."""
 
 
-def measure(name: str, comparison: Comparison, device: torch.device) -> list[Row]:
-    """Check that the contenders agree, then time them in turns."""
+def measure(name: str, comparison: Comparison, device: torch.device, quick: bool = False) -> list[Row]:
+    """Check that the contenders agree, then time them in turns; quick, to see that it works, once."""
     _check(name, comparison)
+    if quick:
+        comparison = replace(comparison, repeats=1, memory=False)
     times: dict[str, list[float]] = {contender: [] for contender in comparison.contenders}
     begin = time.perf_counter()
     for repeat in range(comparison.repeats):
@@ -93,6 +97,9 @@ def measure(name: str, comparison: Comparison, device: torch.device) -> list[Row
         if contender in comparison.memory_targets:
             target = comparison.memory_targets[contender]
             verdicts.append(f"memory <= {target:g}: {share:.3f} {'met' if share <= target else 'MISSED'}")
+        if contender in comparison.rates:
+            amount, unit = comparison.rates[contender]
+            verdicts.append(f"{amount / statistics.median(seconds):.3g} {unit}")
         milliseconds = statistics.median(seconds) * 1e3
         rows.append(
             Row(
