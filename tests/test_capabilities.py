@@ -128,9 +128,11 @@ def assert_autocasts(name, dtype):
     for layer in variants(name):
         x = draw_input(name)
         expected = layer(x)
+        kernel = layer.dense_kernel() if isinstance(layer, DclsNd) else layer.weight
         with torch.autocast("cpu", dtype=dtype):
             output = layer(x)
             assert layer(x.to(dtype)).dtype == dtype
+            assert_close(layer.dense_kernel() if isinstance(layer, DclsNd) else layer.weight, kernel, "kernel")
         assert output.dtype == dtype
         assert_close(output, expected, "convolution")
         for gradient in gradients(layer, output).values():

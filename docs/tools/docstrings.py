@@ -56,7 +56,9 @@ class _Docstrings(Preprocessor):
         *owner, name = target.split(".")
         shown = name if short or owner == ["torchdcls"] else target
         if name in self.public and owner in ([], ["torchdcls"]):
-            return f"[`{shown}`][torchdcls.{name}]"
+            # What is named as its module would be taken for that.
+            place = f"{name}.{name}" if PACKAGE.with_name(f"{name}.py").exists() else name
+            return f"[`{shown}`][torchdcls.{place}]"
         return f"`{shown}`"
 
 
