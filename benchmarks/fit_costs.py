@@ -51,7 +51,7 @@ def problem_of(batch: int, channels: tuple[int, int], groups: int, spatial: int,
 def tensors(problem: Problem, layout: torch.memory_format = torch.contiguous_format) -> tuple[Tensor, Tensor, Tensor]:
     """Input, kernel and output gradient."""
     shapes = (problem.input_shape, problem.kernel_shape, problem.output_shape)
-    x, kernel, dy = (torch.randn(shape, device=problem.device) for shape in shapes)
+    x, kernel, dy = (torch.randn(shape, device=problem.device, dtype=problem.dtype) for shape in shapes)
     return x.contiguous(memory_format=layout), kernel, dy.contiguous(memory_format=layout)
 
 
@@ -79,9 +79,17 @@ def other_problems() -> Iterator[Problem]:
         yield problem_of(batch, (channels, channels), channels, 16, size, 3)
 
 
+def torch_forms(problem: Problem) -> Iterator[Problem]:
+    """The problem in every layout and precision that torch has operations of their own for."""
+    yield problem
+    if problem.device == "cuda" and problem.axes == 2 and problem.depthwise:
+        for dtype in (torch.float32, torch.bfloat16):
+            yield replace(problem, channels_last=True, dtype=dtype)
+
+
 def torch_samples(problem: Problem) -> Iterator[Sample]:
     """The operations of torch's own convolution."""
-    x, kernel, dy = tensors(problem)
+    x, kernel, dy = tensors(problem, problem.memory_format)
     elements = x.numel() + dy.numel()
     padding = [pair[0] for pair in problem.padding]
     ones, zeros = [1] * problem.axes, [0] * problem.axes
@@ -92,14 +100,13 @@ def torch_samples(problem: Problem) -> Iterator[Sample]:
         )
 
     runs: dict[str, Callable[[], object]] = {
-        plain.forward_name(problem): lambda: plain.convolve(
-            x, kernel, None, problem.stride, problem.padding, problem.groups
-        ),
-        f"torch {plain.kind(problem)} input gradient": lambda: gradient(True, False, False),
-        plain.kernel_gradient_name(problem): lambda: gradient(False, True, False),
+        "forward": lambda: plain.convolve(x, kernel, None, problem.stride, problem.padding, problem.groups),
+        "input gradient": lambda: gradient(True, False, False),
+        "kernel gradient": lambda: gradient(False, True, False),
     }
     for operation, run in runs.items():
-        yield operation, problem.products, elements, nanoseconds(run, problem.device)
+        name = plain.operation_name(problem, operation)
+        yield name, problem.products, elements, nanoseconds(run, problem.device)
 
 
 def layout_samples(problem: Problem) -> Iterator[Sample]:
@@ -227,7 +234,7 @@ def main() -> None:
         for problem in depthwise_problems():
             problem = replace(problem, device=device)
             if problem.products < 4e8:
-                samples += torch_samples(problem)
+                samples += itertools.chain.from_iterable(map(torch_samples, torch_forms(problem)))
             if direct.why_not(problem) is None:
                 samples += layout_samples(problem)
             samples += spectral_samples(problem)

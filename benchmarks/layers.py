@@ -31,6 +31,8 @@ def native(channels: int, groups: int, size: int, count: int, axes: int, interpo
     padding = size // 2
     layer = LAYERS[axes](channels, channels, count, size, padding=padding, groups=groups, interpolation=interpolation)
     nn.init.normal_(layer.position, std=size / 8)
+    assert layer.sigma is not None
+    nn.init.uniform_(layer.sigma, 0.1, 0.6)
     return layer
 
 

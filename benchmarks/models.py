@@ -14,7 +14,7 @@ from torchdcls import Conv2d, fuse, is_depthwise, parameter_groups, replace_conv
 from .convolution import without_result
 from .harness import Comparison, Run, case
 
-BATCH = 4
+BATCH = {"cpu": 4, "cuda": 64}
 
 
 def stock() -> Any:
@@ -73,18 +73,23 @@ def blocks(model: Any) -> list[Any]:
     return [block for stage in model.stages for block in stage.blocks]
 
 
-def training_step(model: nn.Module, device: torch.device) -> Run:
-    """Forward, backward, AdamW."""
+def task(what: str, device: torch.device) -> str:
+    """What is timed, in words."""
+    return f"convnext_tiny, {what}, batch {BATCH[device.type]}, 224x224"
+
+
+def training_step(model: nn.Module, device: torch.device, half: bool = False) -> Run:
+    """Forward, backward, AdamW; in bfloat16 where torch's autocast sees fit."""
     model = model.to(device).train()
     groups = parameter_groups(model, lr=1e-6, weight_decay=0.05)
     optimizer = torch.optim.AdamW(groups)
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn(BATCH, 3, 224, 224, generator=generator).to(device)
-    labels = torch.randint(1000, (BATCH,), generator=generator).to(device)
+    images = torch.randn(BATCH[device.type], 3, 224, 224, generator=generator).to(device)
+    labels = torch.randint(1000, (BATCH[device.type],), generator=generator).to(device)
 
     def run() -> Sequence[Tensor]:
         optimizer.zero_grad()
-        with shared_profiles(model):
+        with shared_profiles(model), torch.autocast(device.type, torch.bfloat16, enabled=half):
             loss = nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
@@ -96,7 +101,8 @@ def training_step(model: nn.Module, device: torch.device) -> Run:
 def inference(model: nn.Module, device: torch.device) -> Run:
     """Forward without gradients."""
     model = model.to(device).eval()
-    images = torch.randn(BATCH, 3, 224, 224, generator=torch.Generator().manual_seed(0)).to(device)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(BATCH[device.type], 3, 224, 224, generator=generator).to(device)
 
     @torch.no_grad()
     def run() -> Sequence[Tensor]:
@@ -106,18 +112,19 @@ def inference(model: nn.Module, device: torch.device) -> Run:
 
 
 def of_different_networks(
-    make: Callable[[nn.Module, torch.device], Run], device: torch.device, **models: nn.Module
+    make: Callable[..., Run], device: torch.device, models: dict[str, nn.Module], **settings: Any
 ) -> dict[str, Run]:
     """Contenders that compute different functions."""
-    return {name.replace("_", " "): without_result(make(model, device)) for name, model in models.items()}
+    return {name: without_result(make(model, device, **settings)) for name, model in models.items()}
 
 
 @case
 def model_step(device: torch.device) -> Iterator[Comparison]:
-    text = f"convnext_tiny, training step, batch {BATCH}, 224x224"
+    text = task("training step", device)
+    networks = {"stock 7x7": stock(), "torchdcls 23x23": converted()}
     yield Comparison(
         f"{text}: stock, ours 23x23",
-        of_different_networks(training_step, device, stock_7x7=stock(), torchdcls_23x23=converted()),
+        of_different_networks(training_step, device, networks),
         targets={"torchdcls 23x23": 1 / 1.10},
         memory_targets={"torchdcls 23x23": 1.4},
     )
@@ -131,15 +138,19 @@ def model_step(device: torch.device) -> Iterator[Comparison]:
         {"stock": training_step(stock(), device), "torchdcls.Conv2d": training_step(swapped(), device)},
     )
 
+    if device.type == "cuda":
+        networks |= {"torchdcls.Conv2d": swapped()}
+        yield Comparison(f"{text}, bfloat16", of_different_networks(training_step, device, networks, half=True))
+
 
 @case
 def model_inference(device: torch.device) -> Iterator[Comparison]:
     model = converted()
     fused = fuse(copy.deepcopy(model))
-    text = f"convnext_tiny, inference, batch {BATCH}, 224x224"
+    text = task("inference", device)
     yield Comparison(
         f"{text}: stock, ours fused",
-        of_different_networks(inference, device, stock_7x7=stock(), fused_23x23=fused),
+        of_different_networks(inference, device, {"stock 7x7": stock(), "fused 23x23": fused}),
         targets={"fused 23x23": 1 / 1.25},
     )
     yield Comparison(
@@ -151,6 +162,5 @@ def model_inference(device: torch.device) -> Iterator[Comparison]:
 @case
 def model_size(device: torch.device) -> Iterator[Comparison]:
     sizes = {f"torchdcls {size}x{size}": converted(size) for size in (7, 17, 23, 31, 51)}
-    contenders = {"stock 7x7": without_result(training_step(stock(), device))}
-    contenders |= {name: without_result(training_step(model, device)) for name, model in sizes.items()}
-    yield Comparison(f"convnext_tiny, training step, batch {BATCH}, 224x224", contenders, repeats=3, seconds=90)
+    contenders = of_different_networks(training_step, device, {"stock 7x7": stock(), **sizes})
+    yield Comparison(task("training step", device), contenders, repeats=3, seconds=90)

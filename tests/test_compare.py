@@ -189,8 +189,8 @@ def test_findings_name_no_best_of_equals(tmp_path):
 def test_figures_of_a_comparison_lie_in_its_folder(comparison):
     names = {path.name for path in (comparison / "figures").iterdir()}
     assert {
-        "digits_results.png",
-        "digits_learning.png",
+        "digits_train_loss.png",
+        "digits_train_loss_by_epoch.png",
         "digits_gauss_paths.png",
         "digits_gauss_positions.gif",
     } <= names

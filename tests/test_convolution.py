@@ -49,8 +49,9 @@ def tensors(problem, dtype=torch.float64):
 
 def refused(backend, problem):
     """Whether direct and mixed, which are for depthwise convolutions in one and two dimensions, refuse."""
-    _, _, inputs, outputs, spatial, _, _, stride = problem
-    plain_depthwise = inputs == outputs == 1 and len(spatial) < 3 and set(stride) == {1}
+    _, _, inputs, outputs, spatial, size, pairs, stride = problem
+    moves = any(n + sum(pair) - k >= s > 1 for n, pair, k, s in zip(spatial, pairs, size, stride, strict=True))
+    plain_depthwise = inputs == outputs == 1 and len(spatial) < 3 and not moves
     return backend in ("direct", "mixed") and not plain_depthwise
 
 

@@ -27,6 +27,7 @@ ORDER = [
     "models",
     "plots",
     "training",
+    "__main__",
 ]
 OPTIONAL = ["timm", "lightning", "matplotlib", "scipy", "onnx", "numpy", "yaml", "torchvision", "safetensors"]
 

@@ -17,50 +17,12 @@ from .convolution import (
     padding_for_size,
     resolve_padding,
 )
+from .convolution.layers import Conv1d, Conv2d, Conv3d
 from .interpolation import Interpolation, find_interpolation
 from .kernel import Profiles, combine, dense_kernel, per_axis
 
 # What `torchdcls.shared_profiles` has computed, while it is open: placement of a layer -> profiles.
 SHARED: dict[Hashable, Profiles] = {}
-
-
-class _FastConvNd:
-    """Puts :func:`convolve` where a torch layer calls its own convolution."""
-
-    stride: Any
-    padding: Any
-    dilation: Any
-    groups: Any
-    padding_mode: Any
-
-    def __init__(self, *args: Any, backend: str = "auto", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        check_backend(backend)
-        if any(d != 1 for d in self.dilation) and backend not in ("auto", "torch"):
-            raise ValueError(f"backend must be auto or torch for a dilation of {self.dilation}, got {backend!r}")
-        self.backend = backend
-
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if any(d != 1 for d in self.dilation):
-            return super()._conv_forward(input, weight, bias)  # type: ignore[misc]
-        return convolve(input, weight, bias, self.stride, self.padding, self.groups, self.padding_mode, self.backend)
-
-
-class Conv1d(_FastConvNd, nn.Conv1d):
-    """:class:`torch.nn.Conv1d` computed by :func:`convolve`: same arguments, parameters and results."""
-
-
-class Conv2d(_FastConvNd, nn.Conv2d):
-    """:class:`torch.nn.Conv2d` computed by :func:`convolve`: same arguments, parameters and results.
-
-    >>> layer = Conv2d(8, 8, kernel_size=23, padding=11, groups=8)
-    >>> isinstance(layer, torch.nn.Conv2d), layer(torch.randn(2, 8, 14, 14)).shape
-    (True, torch.Size([2, 8, 14, 14]))
-    """
-
-
-class Conv3d(_FastConvNd, nn.Conv3d):
-    """:class:`torch.nn.Conv3d` computed by :func:`convolve`: same arguments, parameters and results."""
 
 
 def check_model(model: Any) -> None:

@@ -20,11 +20,9 @@ def why_not(problem: Problem) -> str | None:
 
 def cost(problem: Problem) -> float:
     """Nanoseconds, about."""
-    operations = [forward_name(problem)]
-    operations += [f"torch {kind(problem)} input gradient"] * problem.input_gradient
-    operations += [kernel_gradient_name(problem)] * problem.kernel_gradient
+    passes = ["forward"] + ["input gradient"] * problem.input_gradient + ["kernel gradient"] * problem.kernel_gradient
     elements = math.prod(problem.input_shape) + math.prod(problem.output_shape)
-    return sum(estimate(operation, problem, problem.products, elements) for operation in operations)
+    return sum(estimate(operation_name(problem, each), problem, problem.products, elements) for each in passes)
 
 
 def kind(problem: Problem) -> str:
@@ -36,16 +34,20 @@ def kind(problem: Problem) -> str:
     return "dense" if problem.axes == 2 else f"dense {problem.axes}-D"
 
 
-def forward_name(problem: Problem) -> str:
-    """The forward pass in the table of costs."""
-    wide = max(map(max, problem.padding)) > WIDEST_PADDING and not problem.channels_last
-    return f"torch {kind(problem)} forward" + (", wide padding" if wide and kind(problem) == "depthwise" else "")
-
-
-def kernel_gradient_name(problem: Problem) -> str:
-    """The kernel gradient in the table of costs."""
-    few = max(problem.size) <= 3 and kind(problem) == "depthwise"
-    return f"torch {kind(problem)} kernel gradient" + (", 3 taps at most" if few else "")
+def operation_name(problem: Problem, operation: str) -> str:
+    """Its forward pass, input gradient or kernel gradient in the table of costs."""
+    name = f"torch {kind(problem)} {operation}"
+    if kind(problem) != "depthwise":
+        return name
+    if problem.device == "cuda" and problem.channels_last:
+        name += ", channels last"
+        name += ", half" if problem.dtype.itemsize == 2 else ""
+        return name + (", 8 taps at least" if max(problem.size) > 7 else "")
+    if operation == "forward" and max(map(max, problem.padding)) > WIDEST_PADDING and not problem.channels_last:
+        return f"{name}, wide padding"
+    if operation == "kernel gradient" and max(problem.size) <= 3:
+        return f"{name}, 3 taps at most"
+    return name
 
 
 def convolve(

@@ -80,12 +80,12 @@ def draw_model(figure: "Figure | SubFigure", model: nn.Module, columns: int = 12
 
 def draw_numbers(axes: "Axes", kernel: Tensor, limit: float | None = None) -> None:
     """One kernel, ``(h, w)``, with its numbers in the cells, to hundredths; cells that round to 0 stay empty."""
+    kernel = kernel.detach().cpu()
     height, width = kernel.shape
     limit = limit or float(kernel.abs().max())
     top, left = -(height // 2) - 0.5, -(width // 2) - 0.5
-    axes.imshow(
-        kernel.detach().numpy(), cmap=MAP, vmin=-limit, vmax=limit, extent=(left, left + width, top + height, top)
-    )
+    extent = (left, left + width, top + height, top)
+    axes.imshow(kernel.numpy(), cmap=MAP, vmin=-limit, vmax=limit, extent=extent)
     axes.hlines([top + i for i in range(height + 1)], left, left + width, color=FAINT, linewidth=0.5)
     axes.vlines([left + i for i in range(width + 1)], top, top + height, color=FAINT, linewidth=0.5)
     for row in range(height):

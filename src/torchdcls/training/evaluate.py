@@ -41,7 +41,7 @@ def wilson(hits: float, count: float, z: float = 1.959964) -> Estimate:
     """A share of hits in percent with Wilson's interval, which stays sensible near 0 and 100%.
 
     >>> wilson(98, 100)
-    Estimate(value=98.0, low=93.0..., high=99.4...)
+    Estimate(value=98.0, low=92.99..., high=99.44...)
     """
     share = hits / count
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
