@@ -19,7 +19,6 @@ from scipy.optimize import least_squares
 from torch import Tensor
 
 from torchdcls.convolution import convolve, direct, plain, spectral
-from torchdcls.convolution.costs import WIDEST_PADDING
 from torchdcls.convolution.problem import Problem
 
 Sample = tuple[str, float, float, float]  # operation, products, elements, nanoseconds
@@ -115,24 +114,17 @@ def layout_samples(problem: Problem) -> Iterator[Sample]:
     for last in (False, True) if problem.axes == 2 else (False,):
         posed = replace(problem, channels_last=last)
         x, kernel, _ = tensors(problem, posed.memory_format)
-        for operation, layout in (("channels last", torch.channels_last), ("channels first", torch.contiguous_format)):
-            if layout == torch.contiguous_format and max(map(max, problem.padding)) > WIDEST_PADDING:
-                continue
-            moved = elements if (layout == torch.channels_last) == last else 2 * elements
+        for layout in direct.layout_costs(posed):
             run = functools.partial(direct.by_blocks, x, kernel, None, posed, layout)
-            yield operation, problem.products, moved, nanoseconds(run, problem.device)
+            name = direct.operation_name(posed, layout)
+            yield name, problem.products, elements, nanoseconds(run, problem.device)
     x, _, dy = tensors(problem)
     folded = direct.folded(problem)
     elements = math.prod(folded.input_shape) + math.prod(folded.output_shape)
     for layout in direct.layout_costs(folded, direct.FOLDED):
-        last = layout == torch.channels_last
         run = functools.partial(direct.by_maps, dy, x, problem, layout)
-        yield (
-            f"channels {'last' if last else 'first'}{direct.FOLDED}",
-            problem.products,
-            (1 + last) * elements,
-            nanoseconds(run, problem.device),
-        )
+        name = direct.operation_name(folded, layout, direct.FOLDED)
+        yield name, problem.products, elements, nanoseconds(run, problem.device)
 
 
 def transform_sample(problem: Problem) -> Sample:

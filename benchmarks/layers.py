@@ -30,9 +30,11 @@ def native(channels: int, groups: int, size: int, count: int, axes: int, interpo
     torch.manual_seed(0)
     padding = size // 2
     layer = LAYERS[axes](channels, channels, count, size, padding=padding, groups=groups, interpolation=interpolation)
-    nn.init.normal_(layer.position, std=size / 8)
-    assert layer.sigma is not None
-    nn.init.uniform_(layer.sigma, 0.1, 0.6)
+    # On odd eighths of a tap no element lies on a kink of the triangle, where rounding decides which slope it has.
+    with torch.no_grad():
+        layer.position.copy_((torch.randn_like(layer.position) * size / 2).round() / 4 + 1 / 8)
+    if layer.sigma is not None:
+        nn.init.constant_(layer.sigma, 0.3)
     return layer
 
 

@@ -21,6 +21,8 @@ from .costs import WIDEST_PADDING, estimate
 from .problem import Pairs, Problem, flat
 
 NAME = "direct"
+# torch 2.14 takes up to three times longer for kernels this wide, with channels innermost, than for ones of 14 and 15.
+SLOW_WIDTHS = range(10, 14)
 FOLDED = ", kernel gradient"  # its kernels are as large as maps: another price in the table of costs
 
 
@@ -87,11 +89,18 @@ def by_maps(gradient: Tensor, input: Tensor, problem: Problem, layout: torch.mem
     sizes = folded(problem)
     result = input.new_empty(problem.kernel_shape)
     for block in _blocks(problem):
-        maps = input[:, block].reshape(1, -1, *problem.spatial)
+        maps = _folded_maps(input[:, block], layout)
         kernels = gradient[:, block].reshape(-1, 1, *problem.output_spatial)
         by_map = correlate(maps, kernels, None, sizes.padding, layout)
         result[block] = by_map.reshape(problem.batch, -1, *problem.kernel_shape[1:]).sum(0)
     return result
+
+
+def _folded_maps(input: Tensor, layout: torch.memory_format) -> Tensor:
+    """``(batch, channels, *spatial)`` as ``(1, batch * channels, *spatial)`` in a layout, by one copy at most."""
+    if layout == torch.contiguous_format:
+        return input.reshape(1, -1, *input.shape[2:])
+    return input.movedim((0, 1), (-2, -1)).reshape(1, *input.shape[2:], -1).movedim(-1, 1)
 
 
 def _turned(problem: Problem) -> Problem:
@@ -108,13 +117,20 @@ def folded(problem: Problem) -> Problem:
 
 def layout_costs(problem: Problem, form: str = "") -> dict[torch.memory_format, float]:
     """Nanoseconds with channels innermost and, where torch is fast with it, outermost."""
-    elements = math.prod(problem.input_shape) + math.prod(problem.output_shape)
-    innermost = elements if problem.channels_last else 2 * elements  # each is moved once more to change the layout
-    result = {torch.channels_last: estimate(f"channels last{form}", problem, problem.products, innermost)}
+    layouts = [torch.channels_last]
     if max(map(max, problem.padding)) <= WIDEST_PADDING:
-        outermost = 3 * elements - innermost
-        result[torch.contiguous_format] = estimate(f"channels first{form}", problem, problem.products, outermost)
-    return result
+        layouts.append(torch.contiguous_format)
+    elements = math.prod(problem.input_shape) + math.prod(problem.output_shape)
+    return {
+        layout: estimate(operation_name(problem, layout, form), problem, problem.products, elements)
+        for layout in layouts
+    }
+
+
+def operation_name(problem: Problem, layout: torch.memory_format, form: str = "") -> str:
+    """A convolution computed in a layout in the table of costs; it may have to change the layout that it finds."""
+    name = "channels last" if layout == torch.channels_last else "channels first"
+    return name + (form or ("" if layout == problem.memory_format else ", moved"))
 
 
 def _layout(problem: Problem, form: str = "") -> torch.memory_format:
@@ -149,6 +165,9 @@ def correlate(
         input, amounts = F.pad(input, flat(padding)), [0] * len(padding)
     if len(padding) == 1:
         input, kernel, amounts = input.unsqueeze(2), kernel.unsqueeze(2), [0, *amounts]
+    if layout == torch.channels_last and kernel.shape[-1] in SLOW_WIDTHS:
+        more = (SLOW_WIDTHS.stop + 1 - kernel.shape[-1]) // 2
+        kernel, amounts = F.pad(kernel, (more, more)), [*amounts[:-1], amounts[-1] + more]
     input = input.contiguous(memory_format=layout)
     output = F.conv2d(input, kernel, bias, padding=amounts, groups=input.shape[1])
     return output.squeeze(2) if len(padding) == 1 else output
