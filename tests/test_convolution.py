@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.tolerances import assert_close, relative_error
 
 from torchdcls import Conv2d, Conv3d, Dcls2d, convolve
-from torchdcls.convolution import BACKENDS, spectral
+from torchdcls.convolution import BACKENDS, direct, spectral
 from torchdcls.convolution.backends import choose
 from torchdcls.convolution.problem import Problem
 
@@ -294,6 +294,20 @@ def test_what_is_not_a_number_stays_where_torch_puts_it(backend, value):
     kernel = torch.rand(4, 1, 5, 5) + 0.1
     output = convolve(x, kernel, padding=2, groups=4, backend=backend)
     assert torch.equal(output.isfinite(), F.conv2d(x, kernel, padding=2, groups=4).isfinite())
+
+
+@pytest.mark.parametrize("width", direct.SLOW_WIDTHS)
+def test_slow_widths_spread_what_is_not_a_number_by_two_columns_at_most(width):
+    x = torch.randn(2, 16, 40, 40).contiguous(memory_format=torch.channels_last)
+    x[0, 3, 20, 20] = float("nan")
+    kernel = torch.rand(16, 1, 15, width)
+    padding = (7, width // 2)
+    output = convolve(x, kernel, padding=padding, groups=16, backend="direct")
+    expected = F.conv2d(x, kernel, padding=padding, groups=16)
+    broken, torchs = output.isnan(), expected.isnan()
+    assert_close(output[~broken], expected[~broken], "convolution")
+    assert broken.any(-1).equal(torchs.any(-1))
+    assert width < broken[0, 3].any(0).sum() <= width + 4
 
 
 def test_spectral_spreads_what_is_not_a_number_over_its_map_and_no_further():

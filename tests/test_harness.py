@@ -44,3 +44,23 @@ def test_it_refuses_to_report_on_a_wrong_result(wrong):
 @pytest.mark.parametrize("page", report.pages(), ids=lambda page: page.name)
 def test_tables_on_the_pages_are_those_of_the_results(page):
     assert report.with_tables(page.read_text()) == page.read_text(), "run python -m benchmarks.report"
+
+
+def test_the_choice_is_held_against_the_best_backend_and_against_torch(tmp_path):
+    speeds = {
+        "depthwise 7x7 on 1x2x9x9": {"torch": 1, "auto": 0.8, "direct": 2},
+        "depthwise 5x5 on 1x2x9x9": {"torch": 1, "auto": 3, "direct": 3.5},
+        "dense 25 on 1x2x30": {"torch": 1, "auto": 1},
+    }
+    lines = ["problem,contender,times_faster,hardware,torch,date"]
+    lines += [
+        f"{problem},{name},{n},a machine,2.0,today" for problem, found in speeds.items() for name, n in found.items()
+    ]
+    (tmp_path / "grid.csv").write_text("\n".join(lines))
+    rows = report._choice(tmp_path / "grid.csv").splitlines()
+    assert rows[0] == "Measured on a machine, torch 2.0, today."
+    assert rows[-3:] == [
+        "| 1-D dense, 25 taps or more | 1 | 1.00 | 1.00 | 1.00 | 0 | 0 |",
+        "| 2-D depthwise, narrower | 2 | 1.90 | 0.80 | 2.50 | 1 | 1 |",
+        "| all | 3 | 1.00 | 0.80 | 2.50 | 1 | 1 |",
+    ]
