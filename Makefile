@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint docs bench figures clean
+.PHONY: demo test lint docs bench figures robustness mutation dist clean
 
 # The paper's comparison on 5,000 digits, in minutes; a second call skips the runs that are complete.
 demo: $(INSTALLED)
@@ -26,7 +26,8 @@ docs: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
-figures: $(INSTALLED)
+# Those of the comparison are copied from what `make demo` has drawn.
+figures: demo
 	$(BIN)/python docs/figures/draw.py
 	$(BIN)/python docs/figures/draw_convolution.py
 	$(BIN)/python docs/figures/draw_mathematics.py
@@ -34,6 +35,21 @@ figures: $(INSTALLED)
 	$(BIN)/python docs/figures/draw_delays.py
 	$(BIN)/python -m docs.figures.draw_fit_error
 	$(BIN)/torchdcls plot paper --output docs/figures/paper
+	$(BIN)/torchdcls plot comparison runs/demo --output runs/demo/drawn
+	mkdir -p docs/figures/demo
+	cp runs/demo/drawn/digits_train_loss*.png runs/demo/drawn/digits_gauss_*.* docs/figures/demo/
+
+# Thousands of random configurations, valid and invalid, against the oracles.
+robustness: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.robustness
+
+# Faults put into the code, and how many of them the tests find.
+mutation: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutation interpolation kernel convolution/spectral surgery --write
+
+# sdist and wheel in dist/, checked, installed elsewhere and used there.
+dist: $(INSTALLED)
+	$(BIN)/python -m tests.distribution
 
 clean:
 	rm -rf $(VENV) build dist site .cache src/*.egg-info

@@ -181,6 +181,17 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_last_good_checkpo
     assert all(tensor.isfinite().all() for tensor in good["state_dict"].values())
 
 
+def test_the_first_loss_that_is_not_finite_is_named_however_late_it_is_looked_at(monkeypatch):
+    monkeypatch.setattr(Training, "log", lambda *_, **__: None)
+    module = Training(load_recipe(RECIPE), torch.nn.Linear(1, 1), None, 10)
+    module.check_finite()
+    for step, loss in enumerate((1.0, float("nan"), 2.0, float("inf")), start=1):
+        module.steps_done = step
+        module._note_loss(torch.tensor(loss), count=4)
+    with pytest.raises(FloatingPointError, match="became nan in step 2"):
+        module.check_finite()
+
+
 def test_weights_that_are_not_finite_are_not_saved(tmp_path, monkeypatch):
     original = Training.training_step
 

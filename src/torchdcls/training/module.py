@@ -19,6 +19,7 @@ from .recipe import Recipe
 from .sampling import set_seed
 
 Batch = tuple[Tensor, Tensor]
+LOOKS_EVERY = 50  # steps; to look at a loss waits for the device, which then has nothing to do
 
 
 class Training(LightningModule):
@@ -42,7 +43,7 @@ class Training(LightningModule):
         self.train_total = torch.zeros(2, dtype=torch.float64)  # loss times images, images; this epoch, this process
         self.train_loss = self.val_loss = self.val_top1 = self.val_top5 = float("nan")
         self.rates: dict[str, float] = {}  # of the last update, by group
-        self._last_loss: Tensor | None = None
+        self._broken: Tensor | None = None  # step and value of the first loss that was not finite; until then -1
 
     # ---- data
 
@@ -77,7 +78,8 @@ class Training(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of a batch."""
-        self.check_finite()
+        if self.device.type == "cpu" or self.steps_done % LOOKS_EVERY == 0:
+            self.check_finite()
         set_seed(self.recipe.seed, self.global_rank, self.steps_done)
         images, targets = self._arrange(batch)
         count = len(images)
@@ -92,20 +94,27 @@ class Training(LightningModule):
             raise
         smoothing = 0.0 if self.mixup is not None else self.recipe.augmentation.smoothing  # mixup has done it
         loss = F.cross_entropy(logits, targets, label_smoothing=smoothing)
-        self._last_loss = loss.detach()
-        self.train_total = self.train_total.to(loss.device, exact(loss.device))
-        self.train_total += torch.stack([self._last_loss * count, torch.full_like(self._last_loss, count)])
-        self.log("loss", self._last_loss, prog_bar=True, logger=False)
         self.steps_done += 1
+        self._note_loss(loss.detach(), count)
         dcls = self.recipe.dcls
         if dcls is not None and dcls.repulsion and self.current_epoch >= dcls.repulsion_after:
             loss = loss + dcls.repulsion * repulsion_loss(self.network)
         return loss
 
+    def _note_loss(self, loss: Tensor, count: int) -> None:
+        """Add the loss of so many images to the sums, without looking at it."""
+        now = torch.stack([torch.full_like(loss, self.steps_done), loss]).to(exact(loss.device))
+        before = torch.full_like(now, -1) if self._broken is None else self._broken
+        self._broken = torch.where(loss.isfinite() | (before[0] >= 0), before, now)
+        self.train_total = self.train_total.to(loss.device, exact(loss.device))
+        self.train_total += torch.stack([loss * count, torch.full_like(loss, count)])
+        self.log("loss", loss, prog_bar=True, logger=False)
+
     def check_finite(self) -> None:
-        """Raise FloatingPointError if the loss of the step before was not finite."""
-        if self._last_loss is not None and not torch.isfinite(self._last_loss):
-            raise FloatingPointError(f"the training loss became {self._last_loss.item()} in step {self.steps_done}")
+        """Raise FloatingPointError if the loss of a step so far was not finite."""
+        if self._broken is not None and self._broken[0] >= 0:
+            step, loss = self._broken.tolist()
+            raise FloatingPointError(f"the training loss became {loss} in step {step:.0f}")
 
     def close_epoch(self) -> None:
         """Sum the loss of the epoch over all processes; called by the history, whose turn is before the module's."""
