@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tolerances import assert_close, relative_error
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchdcls import Conv2d, Conv3d, Dcls2d, convolve
 from torchdcls.convolution import BACKENDS, direct, spectral
@@ -272,18 +273,56 @@ def test_same_needs_no_longer_transform_than_input_and_half_a_kernel():
     assert spectral.lengths(problem) == (70,)  # the smallest fast length from 56 + 11 on
 
 
-def test_memory_stays_below_three_times_input_and_output():
+@pytest.mark.parametrize(
+    ("batch", "channels", "side", "size"), [(8, 96, 56, 23), (64, 192, 14, 23), (64, 384, 7, 13), (1, 192, 56, 23)]
+)
+def test_memory_stays_below_three_times_input_and_output(batch, channels, side, size):
     from benchmarks.harness import peak_memory
 
-    # and a few blocks of 2 MiB, which do not grow with the problem
-    x, kernel, bias = tensors((8, 96, 1, 1, (56, 56), (23, 23), None, None), torch.float32)
-    direction = torch.randn(8, 96, 56, 56)
+    x, kernel, bias = tensors((batch, channels, 1, 1, (side, side), (size, size), None, None), torch.float32)
+    direction = torch.randn_like(x)
 
     def step():
-        output = convolve(x, kernel, bias, padding=11, groups=96, backend="spectral")
+        output = convolve(x, kernel, bias, padding=size // 2, groups=channels, backend="spectral")
         torch.autograd.grad(output, (x, kernel, bias), direction)
 
-    assert peak_memory(step, torch.device("cpu")) <= 3 * (x.nbytes + direction.nbytes)
+    blocks = 4 * 2**21  # which do not grow with the problem
+    assert peak_memory(step, torch.device("cpu")) <= 3 * (x.nbytes + direction.nbytes) + blocks
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+@pytest.mark.parametrize("backend", ["auto", "spectral"])
+def test_channels_last_in_two_and_three_dimensions(axes, backend):
+    layout = torch.channels_last if axes == 2 else torch.channels_last_3d
+    x = torch.randn(2, 8, *[12] * axes).contiguous(memory_format=layout).requires_grad_()
+    kernel = torch.randn(8, 1, *[7] * axes)
+    output = convolve(x, kernel, padding=3, groups=8, backend=backend)
+    (gradient,) = torch.autograd.grad(output.sum(), x)
+    assert output.is_contiguous(memory_format=layout)
+    assert gradient.is_contiguous(memory_format=layout)
+    assert_close(output, CONVOLUTIONS[axes](x, kernel, padding=3, groups=8), "convolution")
+
+
+@pytest.mark.parametrize("side", [56, 14])
+@pytest.mark.parametrize("backend", ["auto", *FAST])
+def test_shapes_without_data(backend, side):
+    def step(device):
+        x, kernel = torch.randn(8, 96, side, side, device=device), torch.randn(96, 1, 23, 23, device=device)
+        x.requires_grad_(), kernel.requires_grad_()
+        output = convolve(x, kernel, padding=11, groups=96, backend=backend)
+        return [output.shape, *(g.shape for g in torch.autograd.grad(output.sum(), (x, kernel)))]
+
+    expected = step("cpu")
+    with FakeTensorMode():
+        assert step("cpu") == expected
+    if backend in ("auto", "spectral"):  # the others are for CPUs
+        assert step("meta") == expected
+
+
+def test_autocast_leaves_float64_alone():
+    x, kernel, _ = tensors(LARGE["2-D small"])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert convolve(x, kernel, padding=3, groups=8).dtype == torch.float64
 
 
 @pytest.mark.parametrize("backend", ["torch", "direct"])
@@ -326,6 +365,9 @@ def test_padding_modes(backend, padding_mode):
     expected = F.conv2d(F.pad(x, (3, 2, 1, 3), mode=padding_mode), kernel, bias, groups=8)
     output = convolve(x, kernel, bias, 1, ((1, 3), (3, 2)), 8, padding_mode, backend)
     assert_close(output, expected, "convolution")
+    last = x.detach().contiguous(memory_format=torch.channels_last)
+    output = convolve(last, kernel, bias, 1, ((1, 3), (3, 2)), 8, padding_mode, backend)
+    assert output.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("backend", ["auto", *NAMES])

@@ -230,6 +230,35 @@ def test_from_conv_keeps_device_dtype_mode_and_gradients():
     assert not layer.bias.requires_grad
     assert layer.interpolation.name == "triangle"
     assert Dcls2d.from_conv(conv.to("meta"), 5, 7).weight.is_meta
+    conv = Conv2d(8, 4, 3, stride=(2, 1), padding=1, groups=4, padding_mode="circular", backend="spectral")
+    layer = Dcls2d.from_conv(conv, 5, 7)
+    assert (layer.padding_mode, layer.stride, layer.groups, layer.backend) == ("circular", (2, 1), 4, "spectral")
+    assert "backend=spectral" in repr(conv)
+    assert "backend" not in repr(Conv2d(8, 4, 3)) + repr(Dcls2d(8, 4, 3, 5))
+
+
+class Doubled(nn.Conv2d):
+    def _conv_forward(self, *arguments):
+        return 2 * super()._conv_forward(*arguments)
+
+
+def test_from_conv_refuses_what_computes_something_else():
+    with pytest.raises(TypeError, match="got a Doubled with a forward of its own"):
+        Dcls2d.from_conv(Doubled(4, 4, 3), 2, 5)
+
+
+@pytest.mark.parametrize("interpolation", [i.name for i in INTERPOLATIONS])
+def test_no_element_of_a_flat_window_starts_outside_of_it(interpolation):
+    layer = Dcls2d(64, 64, 26, (1, 41), groups=64, interpolation=interpolation)
+    assert layer.position[0].abs().max() == 0
+    layer.dense_kernel().square().sum().backward()
+    assert (layer.weight.grad != 0).float().mean() > 0.999
+
+
+def test_complex_convolutions_are_torchs():
+    conv = Conv2d(4, 4, 3, dtype=torch.complex64)
+    x = torch.randn(1, 4, 8, 8, dtype=torch.complex64)
+    assert torch.equal(conv(x), nn.Conv2d.forward(conv, x))
 
 
 def test_repr_says_what_a_reader_needs():

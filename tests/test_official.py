@@ -130,6 +130,22 @@ def test_positions_are_clamped_to_their_limits(name, version, size):
     assert our.P.abs().max() == size // 2
 
 
+@pytest.mark.parametrize(("name", "version"), [each for each in PAIRS if each[0] in ("Dcls2d", "Dcls3d")])
+def test_windows_that_are_not_square_have_their_limits(name, version):
+    size = (3, 9, 21)[: AXES[name]]
+    their, our = pair(name, in_channels=8, out_channels=8, kernel_count=9, dilated_kernel_size=size, version=version)
+    for layer in (their, our):
+        torch.manual_seed(5)
+        layer.reset_parameters()
+    assert torch.equal(our.P, their.P)
+    spread(their, our)
+    for layer in (their, our):
+        layer.P.data *= 9
+        layer.clamp_parameters()
+    assert torch.equal(our.P, their.P)
+    assert [int(row.abs().max()) for row in our.P] == [length // 2 for length in size]
+
+
 @pytest.mark.parametrize("name", AXES)
 def test_arguments_have_their_names_order_and_defaults(name):
     def arguments(function):

@@ -404,3 +404,19 @@ def test_programs_that_can_not_be_edited(tmp_path):
     with pytest.raises(RuntimeError, match=r"install\(\) must come before .* got DCLS from .*DCLS.__init__.py already"):
         official.install()
     assert sys.modules["DCLS.construct.modules"] is modules
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({3: torch.ones(1)}, "source must be a state dict, with names as keys, got 3"),
+        ({"a.P": 3, "a.weight": torch.ones(2, 1, 3)}, "layer a must have a tensor P, got int"),
+        (
+            {"a.P": torch.ones(2, 4, 1, 3), "a.weight": torch.ones(4, 1, 3), "a.SIG": torch.ones(2, 1, 1, 3)},
+            r"layer a must have a SIG of the shape of P, \(2, 4, 1, 3\), got \(2, 1, 1, 3\)",
+        ),
+    ],
+)
+def test_checkpoints_of_another_kind_are_refused(state, message):
+    with pytest.raises(ValueError, match=message):
+        from_official(state)

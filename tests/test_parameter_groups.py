@@ -65,6 +65,28 @@ def test_the_rest_goes_where_timm_puts_it():
     assert ours["no_decay"] == by_decay[0.0]
 
 
+class Wildcard(nn.Module):
+    """As timm's xcit names what is not decayed."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(4, 4)
+        self.other = nn.ParameterDict({"bias": nn.Parameter(torch.ones(2, 2))})
+
+    def no_weight_decay(self):
+        return {"embed.*"}
+
+
+def test_names_with_wildcards_and_large_biases_go_where_timm_puts_them():
+    model = Wildcard()
+    ours = named_groups(model, parameter_groups(model, 0.1, 0.05))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    theirs = timm.optim.param_groups_weight_decay(model, 0.05, no_weight_decay_list=model.no_weight_decay())
+    by_decay = {group["weight_decay"]: {names[id(parameter)] for parameter in group["params"]} for group in theirs}
+    assert by_decay[0.05] == set()
+    assert ours == {"no_decay": by_decay[0.0]}
+
+
 def test_parametrized_positions_are_positions():
     class Twice(nn.Module):
         def forward(self, x):

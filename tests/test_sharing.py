@@ -3,12 +3,14 @@ import io
 import socket
 
 import pytest
+import timm
 import torch
 import torch.multiprocessing as mp
 from safetensors.torch import load_model, save_model
 from tests.tolerances import assert_close
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint_sequential
 
 from torchdcls import Dcls1d, Dcls2d, share_positions, shared_profiles, to_dcls
@@ -221,8 +223,15 @@ ERRORS = {
     "interpolation": (
         [Dcls2d(4, 4, 2, 5), Dcls2d(4, 4, 2, 5, interpolation="triangle")],
         ValueError,
-        "one interpolation .*'gauss'.*'triangle'",
+        "one interpolation.*got 'gauss' and 'triangle'",
     ),
+    "window": ([Dcls2d(4, 4, 2, 5), Dcls2d(4, 4, 2, 9)], ValueError, r"windows of one size.*got \(5, 5\) and \(9, 9\)"),
+    "learned axes": (
+        [Dcls2d(4, 4, 2, (3, 9), dense_axes=(0,)), Dcls2d(4, 4, 2, (9, 3), dense_axes=(1,))],
+        ValueError,
+        r"got \(1,\) and \(0,\)",
+    ),
+    "dtype": ([Dcls2d(4, 4, 2, 5), Dcls2d(4, 4, 2, 5, dtype=torch.float64)], ValueError, "got torch.float32 and"),
 }
 
 
@@ -299,3 +308,37 @@ def test_compiled_models_do_without_shared_profiles():
     with shared_profiles(model):
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
         assert_close(output(compiled), output(model), "convolution")
+
+
+def test_parametrized_positions_are_not_shared():
+    layers = [Dcls2d(4, 4, 2, 5) for _ in range(2)]
+    torch.nn.utils.parametrize.register_parametrization(layers[1], "position", nn.Tanh())
+    with pytest.raises(TypeError, match="hold their positions as they are to share them, got a parametrized one"):
+        share_positions(layers)
+
+
+def test_what_makes_parameters_anew_undoes_sharing_until_it_is_done_again():
+    model = nn.Sequential(*(Dcls2d(4, 4, 2, 5) for _ in range(2)))
+    share_positions(model)
+    copied = nn.Sequential(*(Dcls2d(4, 4, 2, 5) for _ in range(2)))
+    share_positions(copied)
+    copied.load_state_dict(model.state_dict(), assign=True)
+    assert copied[0].position is not copied[1].position
+    share_positions(copied)
+    assert copied[0].position is copied[1].position
+    assert torch.equal(copied[0].position, model[0].position)
+
+
+def test_averages_by_parameters_are_right_and_those_by_state_dicts_are_not():
+    model = nn.Sequential(*(Dcls2d(4, 4, 2, 5) for _ in range(2)))
+    share_positions(model)
+    right = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.5))
+    right.update_parameters(model)
+    timms = timm.utils.ModelEmaV3(model, decay=0.5)
+    before = model[0].position.detach().clone()
+    with torch.no_grad():
+        model[0].position.add_(4)
+    right.update_parameters(model)
+    timms.update(model)
+    assert_close(right.module[0].position, before + 2, "kernel")
+    assert_close(timms.module[0].position, before + 3, "kernel")  # as the pages warn

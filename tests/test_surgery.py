@@ -167,6 +167,32 @@ def test_an_error_leaves_the_model_as_it_was():
     assert list(model) == before
 
 
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"share": "model"}, ValueError, "share must be 'stage'"),
+        ({"share": lambda name, layer: 1 / 0}, ZeroDivisionError, "division"),
+        ({"share": lambda name, layer: [1]}, TypeError, "unhashable"),
+        ({"start": "fit"}, ValueError, r"^1: start='fit' needs kernels of finite numbers"),
+    ],
+)
+def test_an_error_on_the_way_leaves_the_model_as_it_was(settings, error, message):
+    model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 5, groups=4))
+    model[1].weight.data[0, 0, 0, 0] = float("nan")
+    before = list(model)
+    with pytest.raises(error, match=message):
+        to_dcls(model, 2, 5, **settings)
+    assert list(model) == before
+
+
+def test_what_is_made_must_be_a_module():
+    model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 5))
+    before = list(model)
+    with pytest.raises(TypeError, match=r"make must return a torch.nn.Module, got NoneType for 1"):
+        replace_convolutions(model, lambda *_: True, lambda name, conv: conv if name == "0" else None)
+    assert list(model) == before
+
+
 def test_the_report_prints_as_a_table():
     model = depthwise_network()
     text = str(to_dcls(model, 10, 9, start="fit")).splitlines()

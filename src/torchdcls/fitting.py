@@ -55,6 +55,8 @@ def fit_elements_(layers: Sequence[DclsNd], convolutions: Sequence[Convolution])
     first = layers[0]
     if first.weight.is_meta:
         raise ValueError("start='fit' needs trained kernels to fit, got layers on the meta device")
+    if not all(bool(conv.weight.isfinite().all()) for conv in convolutions):
+        raise ValueError("start='fit' needs kernels of finite numbers to fit, got some that are not")
     targets = [_in_window(conv, layer) for conv, layer in zip(convolutions, layers, strict=True)]
     axes = (*first.dense_axes, *first.learned_axes)
     stored = torch.stack([target.permute(0, 1, *(2 + axis for axis in axes)) for target in targets]).double()

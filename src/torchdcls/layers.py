@@ -108,7 +108,7 @@ class DclsNd(nn.Module):
         """Draw weights as torch's convolutions do, positions from N(0, 0.5), and set the starting width."""
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         nn.init.normal_(self.position, std=0.5)
-        self.clamp_positions_()
+        self._move_inside()  # in a flat window an element of a compact interpolation would be lost outside
         if self.sigma is not None:
             assert self.interpolation.initial_sigma is not None
             nn.init.constant_(self.sigma, self.interpolation.initial_sigma)
@@ -123,8 +123,12 @@ class DclsNd(nn.Module):
         The first tap lies at ``-(size // 2)``, the last at ``(size - 1) // 2``.
         """
         if self.interpolation.on_grid:
-            for position, size in zip(self.position, self.learned_size, strict=True):
-                position.clamp_(-(size // 2), (size - 1) // 2)
+            self._move_inside()
+
+    @torch.no_grad()
+    def _move_inside(self) -> None:
+        for position, size in zip(self.position, self.learned_size, strict=True):
+            position.clamp_(-(size // 2), (size - 1) // 2)
 
     def placement_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that place the elements: positions and, where there are any, widths."""
@@ -199,10 +203,13 @@ class DclsNd(nn.Module):
         """
         if not isinstance(conv, Convolution) or len(conv.kernel_size) != cls.axes:
             raise TypeError(f"conv must be a torch.nn.Conv{cls.axes}d, got {type(conv).__name__}")
-        if type(conv).forward is not getattr(nn, f"Conv{cls.axes}d").forward:
+        torchs = getattr(nn, f"Conv{cls.axes}d")
+        known = (torchs._conv_forward, cls.conv._conv_forward)
+        if type(conv).forward is not torchs.forward or type(conv)._conv_forward not in known:
             raise TypeError(
                 f"conv must compute what torch.nn.Conv{cls.axes}d does, got a {type(conv).__name__} with a forward "
-                "of its own; replace it by a plain convolution with the padding that it amounts to first"
+                "of its own; replace it by a plain convolution with the padding that it amounts to first, "
+                "or leave it out by where="
             )
         if isinstance(conv.weight, nn.UninitializedParameter):
             raise ValueError("conv must have its shape, got a lazy convolution that has seen no input yet; run it once")
@@ -221,6 +228,7 @@ class DclsNd(nn.Module):
             dense_axes=dense_axes,
             device=conv.weight.device,
             dtype=conv.weight.dtype,
+            backend=getattr(conv, "backend", "auto"),
         )
         if conv.bias is not None and layer.bias is not None:
             layer.bias.copy_(conv.bias)

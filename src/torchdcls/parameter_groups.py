@@ -5,6 +5,7 @@ kept on the grid where the interpolation needs it, and, from the first DCLS pape
 elements apart.
 """
 
+import fnmatch
 import numbers
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +49,8 @@ def parameter_groups(
     members: dict[str, list[nn.Parameter]] = {"decay": [], "no_decay": [], "positions": []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            plain = parameter.dim() <= 1 or name.endswith(".bias") or name in undecayed
+            named = any(fnmatch.fnmatch(name, pattern) for pattern in undecayed)
+            plain = parameter.dim() <= 1 or name.endswith(".bias") or named
             members["positions" if id(parameter) in placed else "no_decay" if plain else "decay"].append(parameter)
     settings: dict[str, dict[str, float]] = {
         "decay": {"lr": lr, "weight_decay": weight_decay},

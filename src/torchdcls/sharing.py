@@ -10,6 +10,7 @@ from typing import Literal
 
 from torch import nn
 
+from .interpolation import Interpolation
 from .kernel import Profiles, check_elements, profiles
 from .layers import SHARED, DclsNd, check_model
 
@@ -19,8 +20,9 @@ Share = Literal["stage"] | Callable[[str, nn.Module], Hashable] | None
 def share_positions(layers: Iterable[DclsNd]) -> None:
     """Give all ``layers`` the ``position`` and ``sigma`` of the first, as the paper does within a stage.
 
-    Weights and biases stay each layer's own. A model made on the meta device loses every kind of
-    sharing in ``to_empty``: share again afterwards.
+    Weights and biases stay each layer's own. What makes every parameter anew undoes sharing, of these as of
+    any others: ``to_empty``, ``.to("meta")``, ``load_state_dict(..., assign=True)``. Share again afterwards, and
+    before an optimiser is made.
 
     >>> from torchdcls import Dcls2d
     >>> first, second = (Dcls2d(8, 8, kernel_count=5, dilated_kernel_size=9, groups=8) for _ in range(2))
@@ -36,11 +38,14 @@ def share_positions(layers: Iterable[DclsNd]) -> None:
     for layer in layers:
         if not isinstance(layer, DclsNd):
             raise TypeError(f"layers must be Dcls1d, Dcls2d or Dcls3d, got {type(layer).__name__}")
+        if not isinstance(layer.position, nn.Parameter):
+            raise TypeError("layers must hold their positions as they are to share them, got a parametrized one")
         ours, theirs = _kind(layers[0]), _kind(layer)
         if ours != theirs:
+            one, other = next((a, b) for a, b in zip(ours, theirs, strict=True) if a != b)
             raise ValueError(
-                "layers must have positions of one shape and one interpolation to share them, "
-                f"got {ours} and {theirs}; share each kind on its own"
+                "layers must have positions of one shape in windows of one size, and one interpolation, dtype and "
+                f"device, to share them, got {_shown(one)} and {_shown(other)}; share each kind on its own"
             )
     for layer in layers[1:]:
         layer.position, layer.sigma = layers[0].position, layers[0].sigma
@@ -119,6 +124,12 @@ def stage_of(name: str) -> str:
     return ".".join(parts[: numbered[0] + (len(numbered) > 1)])
 
 
-def _kind(layer: DclsNd) -> tuple[tuple[int, ...], str]:
+def _shown(part: Hashable) -> str:
+    return repr(part.name if isinstance(part, Interpolation) else part)
+
+
+def _kind(layer: DclsNd) -> tuple[Hashable, ...]:
     """What layers must agree on to share positions."""
-    return tuple(layer.position.shape), layer.interpolation.name
+    position = layer.position
+    window = layer.learned_axes, layer.learned_size
+    return tuple(position.shape), layer.interpolation, *window, position.dtype, position.device

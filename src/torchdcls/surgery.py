@@ -1,7 +1,8 @@
 """Whole models: convert them, keep what they know, fuse them to plain convolutions, count what that costs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -62,7 +63,9 @@ def replace_convolutions(model: nn.Module, where: Where, make: Callable[[str, An
     made: dict[int, nn.Module] = {}
     for name, module in found:
         if id(module) not in made:
-            made[id(module)] = make(name, module)
+            made[id(module)] = new = make(name, module)
+            if not isinstance(new, nn.Module):
+                raise TypeError(f"make must return a torch.nn.Module, got {type(new).__name__} for {name}")
     for name, module in found:
         model.set_submodule(name, made[id(module)])
     return [name for name, _ in found]
@@ -174,37 +177,40 @@ def to_dcls(
         raise ValueError(f"start must be 'random' or 'fit', got {start!r}")
     _check_where(where)
     interpolation = find_interpolation(interpolation)
-    originals: dict[str, Convolution] = {}
-    layers: dict[str, DclsNd] = {}
-
-    def chosen(name: str, module: nn.Module) -> bool:
-        return isinstance(module, Convolution) and where(name, module)
-
-    def make(name: str, conv: Convolution) -> DclsNd:
-        make_layer = _LAYERS[len(conv.kernel_size)].from_conv
-        try:
-            layers[name] = make_layer(conv, kernel_count, dilated_kernel_size, interpolation)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name or 'model'}: {error}") from error
-        originals[name] = conv
-        return layers[name]
-
     there = _convolutions(model)
+    chosen = {name: part for name, part in there if isinstance(part, Convolution) and where(name, part)}
     converted = sum(isinstance(module, DclsNd) for _, module in there)
-    if converted and not any(chosen(*place) for place in there):
+    if converted and not chosen:
         raise ValueError(
             f"model must have convolutions left to convert, got one with {converted} Dcls layers already; "
             "make the model anew, or pass where= for those that are left"
         )
-    replace_convolutions(model, chosen, make)
+    first = {id(conv): name for name, conv in reversed(chosen.items())}  # of the places where one is used
+    originals = {name: conv for name, conv in chosen.items() if first[id(conv)] == name}
+    layers: dict[str, DclsNd] = {}
+    for name, conv in originals.items():
+        with _naming(name):
+            make = _LAYERS[len(conv.kernel_size)].from_conv
+            layers[name] = make(conv, kernel_count, dilated_kernel_size, interpolation)
     groups = sharing_groups(layers.items(), share)
     errors: dict[str, float] = {}
     for group in groups:
         share_positions(layers[name] for name in group)
         if start == "fit":
-            found = fit_elements_([layers[name] for name in group], [originals[name] for name in group])
+            with _naming(*group):
+                found = fit_elements_([layers[name] for name in group], [originals[name] for name in group])
             errors |= dict(zip(group, found, strict=True))
+    replace_convolutions(model, lambda name, _: name in chosen, lambda _, conv: layers[first[id(conv)]])
     return _report(originals, layers, groups, errors)
+
+
+@contextmanager
+def _naming(*names: str) -> Iterator[None]:
+    """Errors within it begin with the names of the layers that they are about."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{', '.join(names) or 'model'}: {error}") from error
 
 
 def _report(
@@ -246,9 +252,9 @@ def matching_kernel_count(
     }
     if not chosen:
         raise ValueError(f"where must hold for at least one convolution, got none of {_listed(_convolutions(model))}")
+    # Of one window, whichever, as to_dcls makes them: only layers of one window share.
     layers = {
-        name: _LAYERS[len(conv.kernel_size)].from_conv(conv, 1, conv.kernel_size, interpolation)
-        for name, conv in chosen.values()
+        name: _LAYERS[len(conv.kernel_size)].from_conv(conv, 1, 1, interpolation) for name, conv in chosen.values()
     }
     taps = sum(conv.weight.numel() for _, conv in chosen.values())
     element = sum(layer.weight.numel() for layer in layers.values())

@@ -20,6 +20,7 @@ from .problem import (
     check_padding_mode,
     flat,
     lies_channels_last,
+    memory_format,
     padding_for_size,
     resolve_padding,
 )
@@ -88,7 +89,8 @@ def convolve(
         )
     )
     if planned.fill is not None:
-        input = F.pad(input, flat(planned.fill), mode="constant" if padding_mode == "zeros" else padding_mode)
+        filled = F.pad(input, flat(planned.fill), mode="constant" if padding_mode == "zeros" else padding_mode)
+        input = filled.contiguous(memory_format=memory_format(input))
     if planned.taps is not None:
         kernel = kernel[(slice(None), slice(None), *planned.taps)]
     if planned.backend == plain.NAME:

@@ -7,8 +7,8 @@ problem is solved in the same way every time.
 
 from .problem import Problem
 
-# The widest padding with which torch's depthwise kernel for channels outermost is fast on CPU; with some
-# sizes beyond, it fails.
+# The widest padding of the last axis with which torch's depthwise kernel for channels outermost is fast on CPU; with
+# some sizes beyond, it fails.
 WIDEST_PADDING = 6
 
 # operation: nanoseconds (a call, a product, an element moved)
@@ -29,7 +29,7 @@ COSTS: dict[str, dict[str, tuple[float, float, float]]] = {
         "transform kernels": (32_000, 0.11, 0),
         "multiply": (3_100, 0.092, 0.057),
         "torch depthwise forward, wide padding": (26_000, 0.36, 0),
-        "torch depthwise kernel gradient, 3 taps at most": (44_000, 0.0053, 0.23),
+        "torch depthwise kernel gradient, 3 columns at most": (44_000, 0.0053, 0.23),
         "torch dense forward": (48_000, 0.0043, 0.05),
         "torch dense 1-D forward": (49_000, 0.0045, 0.048),
         "torch dense 3-D forward": (22_000, 0.0064, 0.094),
@@ -53,7 +53,7 @@ COSTS: dict[str, dict[str, tuple[float, float, float]]] = {
         "torch depthwise forward, wide padding": (21_000, 0.00057, 0),
         "torch depthwise input gradient": (24_000, 0.0011, 0.0018),
         "torch depthwise kernel gradient": (30_000, 0.0024, 0),
-        "torch depthwise kernel gradient, 3 taps at most": (22_000, 0.0016, 0.0008),
+        "torch depthwise kernel gradient, 3 columns at most": (22_000, 0.0016, 0.0008),
         # cuDNN's, with channels innermost: fast up to 7x7, and faster still in half precision
         "torch depthwise forward, channels last": (25_000, 0, 0.0094),
         "torch depthwise input gradient, channels last": (38_000, 0.0001, 0.0065),

@@ -118,7 +118,7 @@ def folded(problem: Problem) -> Problem:
 def layout_costs(problem: Problem, form: str = "") -> dict[torch.memory_format, float]:
     """Nanoseconds with channels innermost and, where torch is fast with it, outermost."""
     layouts = [torch.channels_last]
-    if max(map(max, problem.padding)) <= WIDEST_PADDING:
+    if max(problem.padding[-1]) <= WIDEST_PADDING:
         layouts.append(torch.contiguous_format)
     elements = math.prod(problem.input_shape) + math.prod(problem.output_shape)
     return {

@@ -25,9 +25,14 @@ class _FastConvNd:
         self.backend = backend
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if any(d != 1 for d in self.dilation):
+        if any(d != 1 for d in self.dilation) or weight.is_complex():
             return super()._conv_forward(input, weight, bias)  # type: ignore[misc]
         return convolve(input, weight, bias, self.stride, self.padding, self.groups, self.padding_mode, self.backend)
+
+    def extra_repr(self) -> str:
+        """What torch shows, and the backend if it is chosen."""
+        shown = super().extra_repr()  # type: ignore[misc]
+        return shown if self.backend == "auto" else f"{shown}, backend={self.backend}"
 
 
 class Conv1d(_FastConvNd, nn.Conv1d):

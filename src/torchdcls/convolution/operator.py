@@ -49,9 +49,12 @@ def _fake_convolve(
     backend: str,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    output = _problem(input, kernel, stride, padding, groups).empty_output(input)
+    problem = _problem(input, kernel, stride, padding, groups)
+    output = problem.empty_output(input)
     if not keep:
         return output, input.new_empty(0), input.new_empty(0)
+    if all(type(n) is int for n in (*input.shape, *kernel.shape)):
+        return output, *spectral.Transforms(problem).buffers(input, keep)
     # How long a transform is depends on the prime factors of sizes, and sizes may be symbols here.
     context, dtype = torch.library.get_ctx(), torch.promote_types(input.dtype, torch.float32).to_complex()
     kept_input = input.new_empty(context.new_dynamic_size(), dtype=dtype)

@@ -43,10 +43,10 @@ def operation_name(problem: Problem, operation: str) -> str:
         name += ", channels last"
         name += ", half" if problem.dtype.itemsize == 2 else ""
         return name + (", 8 taps at least" if max(problem.size) > 7 else "")
-    if operation == "forward" and max(map(max, problem.padding)) > WIDEST_PADDING and not problem.channels_last:
+    if operation == "forward" and max(problem.padding[-1]) > WIDEST_PADDING and not problem.channels_last:
         return f"{name}, wide padding"
-    if operation == "kernel gradient" and max(problem.size) <= 3:
-        return f"{name}, 3 taps at most"
+    if operation == "kernel gradient" and problem.size[-1] <= 3:
+        return f"{name}, 3 columns at most"
     return name
 
 

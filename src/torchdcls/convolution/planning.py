@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..kernel import per_axis
-from . import plain
+from . import plain, spectral
 from .backends import check_backend, choose
 from .problem import Padding, Pairs, Problem, check_padding_mode, resolve_padding
 
@@ -109,7 +109,7 @@ def _plan(call: Call) -> Plan:
             taps, problem = reachable, problem.cut(reachable)
         problem = problem.without_idle_strides()
     backend = choose(problem, call.backend)
-    keep = backend == "spectral" and (problem.input_gradient or problem.kernel_gradient)
+    keep = backend == spectral.NAME and spectral.keeps(problem)
     return Plan(fill, batched, call.autocast, taps, problem.stride, problem.padding, backend, keep)
 
 

@@ -162,6 +162,13 @@ def lies_channels_last(input: Tensor) -> bool:
     return input.is_contiguous(memory_format=torch.channels_last if input.dim() == 4 else torch.channels_last_3d)
 
 
+def memory_format(input: Tensor) -> torch.memory_format:
+    """How an input lies in memory."""
+    if not lies_channels_last(input):
+        return torch.contiguous_format
+    return torch.channels_last if input.dim() == 4 else torch.channels_last_3d
+
+
 def flat(padding: Pairs) -> list[int]:
     """Pairs in the order in which ``F.pad`` reads them, last axis first."""
     return [amount for pair in reversed(padding) for amount in pair]

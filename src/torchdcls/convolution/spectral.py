@@ -8,8 +8,9 @@ A correlation over taps is a product over frequencies. With the input placed aft
 
 so a training step needs four transforms of the input's size: of x and dy, and back to y and dx. Those of
 the kernel have no batch; where there is one for each pair of channels, they are made anew in the backward
-pass. Transforms are circular; at a length of the input and the larger padding, whatever wraps around meets
-padding only, so the result is the linear one at the smallest exact size.
+pass, and so are all where keeping them would take more memory than input and output are worth. Transforms are
+circular; at a length of the input and the larger padding, whatever wraps around meets padding only, so the
+result is the linear one at the smallest exact size.
 
 Not a number, or infinity, anywhere in a map spreads over all the outputs that the map contributes to,
 where the plain convolution keeps it within reach of the kernel.
@@ -39,12 +40,28 @@ def cost(problem: Problem) -> float:
     total += _kernel_transform_cost(problem) + _product_cost(problem)
     if problem.input_gradient or problem.kernel_gradient:
         total += _transform_cost(problem, problem.out_channels)
+    kept = keeps(problem)
     if problem.input_gradient:
         total += _transform_cost(problem, problem.in_channels) + _product_cost(problem)
-        total += 0 if problem.depthwise else _kernel_transform_cost(problem)  # those of kernels are not kept
+        total += 0 if kept and problem.depthwise else _kernel_transform_cost(problem)
     if problem.kernel_gradient:
         total += _kernel_transform_cost(problem) + _product_cost(problem)
+        total += 0 if kept else _transform_cost(problem, problem.in_channels)
     return total
+
+
+def keeps(problem: Problem) -> bool:
+    """Whether the backward pass will find the spectra of the forward pass, or make them anew.
+
+    On small maps, which padding makes several times longer, spectra are too large to be kept: memory stays
+    within three times that of input and output.
+    """
+    if not (problem.input_gradient or problem.kernel_gradient):
+        return False
+    *others, last = lengths(problem)
+    maps = problem.in_channels * (problem.batch + problem.depthwise)
+    kept = maps * math.prod(others) * (last // 2 + 1)  # complex numbers
+    return kept <= 0.75 * (math.prod(problem.input_shape) + math.prod(problem.output_shape))
 
 
 def kernel_gradient_cost(problem: Problem) -> float:

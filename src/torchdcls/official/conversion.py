@@ -232,6 +232,8 @@ def _model_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(checkpoint.get(holder), Mapping):
             return _model_state(checkpoint[holder])
     state = dict(checkpoint)
+    if not all(isinstance(key, str) for key in state):
+        raise ValueError(f"source must be a state dict, with names as keys, got {', '.join(map(repr, [*state][:5]))}")
     for wrapper in _WRAPPERS:
         while state and all(key.startswith(wrapper) for key in state):
             state = {key.removeprefix(wrapper): value for key, value in state.items()}
@@ -268,6 +270,13 @@ def _change_of_state(
     """What the tensors of one layer have to go through, as far as they tell, and by what the caller knows."""
     layer = _place(prefix.removesuffix("."))
     weight, position, sigma = state.get(prefix + "weight"), state[prefix + "P"], state.get(prefix + "SIG")
+    for name, value in (("weight", weight), ("P", position), ("SIG", sigma)):
+        if value is not None and not isinstance(value, Tensor):
+            raise ValueError(f"{layer} must have a tensor {name}, got {type(value).__name__}")
+    if sigma is not None and sigma.shape != position.shape:
+        raise ValueError(
+            f"{layer} must have a SIG of the shape of P, {tuple(position.shape)}, got {tuple(sigma.shape)}"
+        )
     if weight is None or position.shape[1:] != weight.shape:
         got = None if weight is None else tuple(weight.shape)
         raise ValueError(f"{layer} must have a weight of shape {tuple(position.shape[1:])}, as P has it, got {got}")
