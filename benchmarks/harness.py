@@ -93,7 +93,7 @@ def measure(name: str, comparison: Comparison, device: torch.device, quick: bool
         verdicts = []
         if contender in comparison.targets and device.type == "cpu":
             target = comparison.targets[contender]
-            verdicts.append(f">= {target:g}x: {'met' if ratio >= target else 'MISSED'}")
+            verdicts.append(f">= {target:.3g}x: {'met' if ratio >= target else 'MISSED'}")
         if contender in comparison.memory_targets:
             target = comparison.memory_targets[contender]
             verdicts.append(f"memory <= {target:g}: {share:.3f} {'met' if share <= target else 'MISSED'}")

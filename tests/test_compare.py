@@ -16,6 +16,7 @@ from tests.runs import LOSS, is_running, leave_comparison, leave_run, standard_e
 from torchdcls.training import compare, jobs, report, results, tables
 from torchdcls.training.cli import main
 from torchdcls.training.recipe import load_recipe
+from torchdcls.training.results import run_folder
 
 ROOT = Path(__file__).parent.parent
 SEEDS = (0, 1, 2)
@@ -127,6 +128,19 @@ class Page(html.parser.HTMLParser):
         self.text.append(data)
 
 
+def test_the_report_has_the_recipes_of_every_model_and_variant(tmp_path):
+    names = ("digits", "other")
+    for name in names:
+        for variant, seed in (("stock", 0), ("gauss", 1)):  # not all of one seed
+            recipe = load_recipe("digits", [f"name={name}", f"seed={seed}"], variant)
+            leave_run(recipe, run_folder(tmp_path, name, variant, seed))
+    planned = [[name, variant, seed] for name in names for variant, seed in (("stock", 0), ("gauss", 1))]
+    leave_comparison(tmp_path, variants=(), planned=planned)
+    compare.conclude(tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    assert all(f"Recipe {name}, {variant}" in text for name in names for variant in ("stock", "gauss"))
+
+
 @pytest.fixture(scope="module")
 def page(comparison):
     return Page((comparison / "report.html").read_text())
@@ -158,7 +172,7 @@ def test_the_report_says_what_was_found_and_how(page):
         "a machine with <angle brackets>",
         "digits, gauss, seed 2",
         "1 min 1 s",
-        "Recipe gauss-0",
+        "Recipe digits, gauss",
         "interpolation: gauss",
     ):
         assert words in text, words

@@ -2,7 +2,6 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles import slow_kernel
@@ -16,7 +15,6 @@ from torchdcls.interpolation import INTERPOLATIONS
 DCLS = {1: Dcls1d, 2: Dcls2d, 3: Dcls3d}
 FAST = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 TORCH = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 NAMES = [i.name for i in INTERPOLATIONS]
 
 

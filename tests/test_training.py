@@ -19,7 +19,6 @@ from torchdcls.training.values import described, plain, read_yaml
 
 HERE = Path(__file__).parent
 TINY = HERE / "training_recipe.yaml"
-IMAGENET = ("convnext_tiny_imagenet", "convformer_s18_imagenet")
 
 
 def parameters(recipe, classes):
@@ -136,6 +135,16 @@ WRONG = {
     "ema": (["trainer.ema=1.0"], ValueError, "trainer.ema must be from 0 to below 1, or null, got 1.0"),
     "channels": (["model.channels=2"], ValueError, "model.channels must be 3 for colour or 1 for grey, got 2"),
     "mean": (["augmentation.mean=[0.5, 0.5]"], ValueError, "augmentation.mean must have a number for each of the 1"),
+    "threads": (["machine.threads=0"], ValueError, "machine.threads must be at least 1, or null, got 0"),
+    "validation": (["trainer.val_batch_size=-5"], ValueError, "trainer.val_batch_size must be at least 1, or null"),
+    "clip": (["optimizer.clip=-1"], ValueError, "optimizer.clip must be above 0, or null, got -1"),
+    "flip": (["augmentation.hflip=7"], ValueError, "augmentation.hflip must be from 0 to 1, got 7"),
+    "smoothing": (["augmentation.smoothing=2"], ValueError, "augmentation.smoothing must be from 0 to 1, got 2"),
+    "std": (["augmentation.std=[0]"], ValueError, r"augmentation.std must be above 0 for each channel, got \(0"),
+    "mixup": (["augmentation.mixup=-1"], ValueError, "augmentation.mixup must be at least 0, got -1"),
+    "not a number": (["schedule.warmup_epochs=.nan"], ValueError, "schedule.warmup_epochs must be at least 0, got nan"),
+    "repulsion": (["dcls.repulsion=-3"], ValueError, "dcls.repulsion must be at least 0, got -3"),
+    "variant": (["variant=stock"], ValueError, "a variant is chosen by --variant, got variant=stock"),
     "interpolation": (["dcls.interpolation=gaus"], ValueError, r"got 'gaus'; did you mean gauss\?"),
 }
 
@@ -162,6 +171,54 @@ def test_wrong_recipes_are_refused(tmp_path):
         (tmp_path / "bad.yaml").write_text(text)
         with pytest.raises(error, match=message):
             load_recipe(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("variant: guass\nvariants: {gauss: {}, stock: {}}", ValueError, r"variant 'guass' .*did you mean gauss\?"),
+        ("variants: [gauss]", TypeError, r"variants must be names with sections below each, got \['gauss'\]"),
+        ("variants: {gauss: 3}", TypeError, "variants must be names with sections below each"),
+        ("variants:", TypeError, "variants must be names with sections below each, got None"),
+    ],
+)
+def test_variants_that_are_none_are_refused(text, error, message, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(error, match=message):
+        load_recipe(tmp_path / "mine.yaml")
+
+
+def test_arguments_of_a_model_can_be_emptied():
+    assert load_recipe("digits").model.arguments
+    assert load_recipe("digits", ["model.arguments={}"]).model.arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("schedule.name=cosin", "schedule.name must be one of cosine, .*got 'cosin'"),
+        ("schedule.name=plateau", "schedule.name must be one of cosine, .*got 'plateau'"),
+        ("model.weights=nowhere.pth", "model.weights must be a file of trained weights, found none at nowhere.pth"),
+    ],
+)
+def test_a_dry_run_refuses_what_training_would(word, message, capsys):
+    assert cli.main(["train", str(TINY), "--dry-run", word]) == 1
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_devices_that_are_not_there_are_no_processes_on_the_cpu(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    words = ["train", str(TINY), "--dry-run", "--devices", "2", "machine.accelerator=auto"]
+    assert cli.main(words) == 1
+    assert "machine.devices=2 needs GPUs that torch can use, found none" in capsys.readouterr().err
+
+
+def test_torchrun_and_the_recipe_must_agree(capsys, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cli.main(["train", str(TINY), "--dry-run"]) == 1
+    assert "torchrun has started 2 processes, and the recipe has 1 nodes with 1 devices" in capsys.readouterr().err
+    assert cli.main(["train", str(TINY), "--dry-run", "--devices", "2", "trainer.batch_size=16"]) == 0
 
 
 def test_numbers_that_yaml_takes_for_words():

@@ -326,3 +326,18 @@ def test_webdataset_shards(tmp_path):
     few = open_set(change(recipe, ["model.classes=2"]), training=False)
     with pytest.raises(ValueError, match=r"classes must be from 0 to model.classes - 1 = 1, got 2"):
         list(few)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("train/stray.png", "must hold images in class folders only, found stray.png beside them"),
+        ("train/cat/thumbs/small.png", "class folder .*cat must hold its images itself, found some in thumbs"),
+    ],
+)
+def test_images_that_are_in_no_class_folder_are_refused(tmp_path, place, message):
+    write_folder(tmp_path)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    Image.new("RGB", (20, 20)).save(tmp_path / place)
+    with pytest.raises(ValueError, match=message):
+        open_sets(recipe_of(tmp_path))

@@ -228,3 +228,19 @@ def test_another_training_set_is_not_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.setattr("torchdcls.training.data.Samples.__len__", lambda self: 40)
     with pytest.raises(ValueError, match="must hold as many images as when the run began, 44, found 40"):
         train(load_recipe(RECIPE), tmp_path, resume=True)
+
+
+def test_another_number_of_steps_to_an_update_is_not_gone_on_with(tmp_path, monkeypatch):
+    words = ["trainer.batch_size=16", "machine.accumulate=2"]
+    monkeypatch.setattr(Training, "close_epoch", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(load_recipe(RECIPE, words), tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"machine.accumulate must be what it was when the run began, 2, got 1"):
+        train(load_recipe(RECIPE, words[:1]), tmp_path, resume=True)
+
+
+def test_a_run_that_never_began_leaves_its_folder_free(tmp_path):
+    with pytest.raises(ValueError, match=r"schedule.name must be one of"):
+        train(load_recipe(RECIPE, ["schedule.name=cosin"]), tmp_path)
+    train(load_recipe(RECIPE, ["trainer.epochs=1"]), tmp_path)

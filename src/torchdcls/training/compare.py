@@ -1,6 +1,6 @@
 """The paper's table: models x interpolations x seeds, trained side by side, tested and reported.
 
-    torchdcls compare convnext_tiny_imagenet convformer_s18_imagenet data.root=/data/imagenet
+    torchdcls compare convnext_tiny_imagenet convformer_s18_imagenet data.root=/data/imagenet machine.accumulate=8
     torchdcls compare digits --variants stock gauss --seeds 0 1 2 3 4 --jobs 2
 
 Runs that are complete are skipped and those that were interrupted go on, so the same command can be given
@@ -109,7 +109,8 @@ def plan(
 
 def _check_folder(job: Job) -> None:
     saved = job.folder / "recipe.yaml"
-    if saved.exists() and (different := same_run(load_recipe(saved), job.recipe)):
+    begun = any(job.folder.glob("checkpoints/*.ckpt")) or (job.folder / "summary.json").exists()
+    if begun and saved.exists() and (different := same_run(load_recipe(saved), job.recipe)):
         raise ValueError(f"{job.folder} holds a run of another recipe: {'; '.join(different)}; choose another --folder")
 
 

@@ -64,7 +64,7 @@ class Stream(IterableDataset[tuple[Tensor, int]]):
         worker = torch.utils.data.get_worker_info()
         number = worker.id if worker else 0
         for count, (image, target) in enumerate(self.source):
-            with seeded(self.seed, self.epoch, number, count):
+            with seeded(self.seed, self.epoch, self.source.reader.dist_rank, number, count):
                 if not 0 <= target < self.classes:
                     raise ValueError(f"classes must be from 0 to model.classes - 1 = {self.classes - 1}, got {target}")
                 yield self.transform(image), int(target)

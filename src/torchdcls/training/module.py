@@ -19,6 +19,7 @@ from .recipe import Recipe
 from .sampling import set_seed
 
 Batch = tuple[Tensor, Tensor]
+SCHEDULES = ("cosine", "tanh", "step", "multistep", "poly")  # timm's that go by updates
 LOOKS_EVERY = 50  # steps; to look at a loss waits for the device, which then has nothing to do
 
 
@@ -103,7 +104,8 @@ class Training(LightningModule):
 
     def _note_loss(self, loss: Tensor, count: int) -> None:
         """Add the loss of so many images to the sums, without looking at it."""
-        now = torch.stack([torch.full_like(loss, self.steps_done), loss]).to(exact(loss.device))
+        loss = loss.to(exact(loss.device))
+        now = torch.stack([torch.full_like(loss, self.steps_done), loss])
         before = torch.full_like(now, -1) if self._broken is None else self._broken
         self._broken = torch.where(loss.isfinite() | (before[0] >= 0), before, now)
         self.train_total = self.train_total.to(loss.device, exact(loss.device))
@@ -197,6 +199,7 @@ class Training(LightningModule):
             "steps_done": self.steps_done,
             "train_total": self._reduced(self.train_total),
             "images": self.sets.images,
+            "accumulate": self.recipe.machine.accumulate,
             "rates": self.rates,
         }
 
@@ -207,6 +210,11 @@ class Training(LightningModule):
             raise ValueError(
                 f"the training set must hold as many images as when the run began, {place['images']}, "
                 f"found {self.sets.images}; begin the run anew"
+            )
+        if place["accumulate"] != self.recipe.machine.accumulate:
+            raise ValueError(
+                f"machine.accumulate must be what it was when the run began, {place['accumulate']}, "
+                f"got {self.recipe.machine.accumulate}: a run counts its steps"
             )
         self.steps_done, self.rates = place["steps_done"], place["rates"]
         self.train_total = place["train_total"].clone()
@@ -252,6 +260,8 @@ def make_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
 def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer, updates: int) -> Any:
     """Timm's schedule of that name, stepped after each update."""
     s = recipe.schedule
+    if s.name not in SCHEDULES:
+        raise ValueError(f"schedule.name must be one of {', '.join(SCHEDULES)}, got {s.name!r}")
     scheduler, _ = cast(Any, create_scheduler_v2)(  # whose epochs may be fractions, whatever its types say
         optimizer,
         sched=s.name,

@@ -1,6 +1,7 @@
 """The network of a recipe: timm's model with its convolutions replaced."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -31,6 +32,8 @@ def build_network(recipe: Recipe, classes: int, trained: bool = True) -> tuple[n
         raise ValueError(f"model.name must be a model of timm's, got {model.name!r}{_nearest_model(model.name)}")
     start: dict[str, Any] = {}
     if trained and model.weights is not None:
+        if not Path(model.weights).is_file():
+            raise FileNotFoundError(f"model.weights must be a file of trained weights, found none at {model.weights}")
         start = {"pretrained": True, "pretrained_cfg_overlay": {"file": model.weights}}
     elif trained and model.pretrained:
         start = {"pretrained": True}

@@ -1,7 +1,6 @@
 """Where images come from: timm's data sets, folders checked first, and the digits; damaged images by name."""
 
 import functools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -165,11 +164,20 @@ def _check_folder(data: Data, split: str) -> None:
     classes = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
         raise ValueError(f"{folder} must hold a folder of images for each class, found none")
-    endings = tuple(get_img_extensions())
+    stray = next((file for file in folder.iterdir() if _is_image(file)), None)
+    if stray is not None:
+        raise ValueError(f"{folder} must hold images in class folders only, found {stray.name} beside them")
     for each in classes:
-        files = (file for _, _, names in os.walk(each, followlinks=True) for file in names)
-        if not any(file.lower().endswith(endings) for file in files):
+        entries = sorted(each.iterdir())
+        nested = next((entry for entry in entries if entry.is_dir() and any(map(_is_image, entry.rglob("*")))), None)
+        if nested is not None:
+            raise ValueError(f"class folder {each} must hold its images itself, found some in {nested.name} below it")
+        if not any(map(_is_image, entries)):
             raise ValueError(f"class folder {each} must hold an image, found none; remove it or fill it")
+
+
+def _is_image(path: Path) -> bool:
+    return path.name.lower().endswith(tuple(get_img_extensions())) and path.is_file()
 
 
 def _classes(source: Any) -> dict[str, int]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import yaml
 
 from ..interpolation import INTERPOLATIONS
+from .limits import check_limits
 from .values import build, differences, merge, nearest, parse_overrides, plain, read_yaml, value
 
 _SHIPPED = resources.files(__package__) / "recipes"
@@ -189,37 +190,7 @@ class Recipe:
     machine: Machine = Machine()
 
     def __post_init__(self) -> None:
-        for name, number, least in (
-            ("trainer.epochs", self.trainer.epochs, 1),
-            ("trainer.batch_size", self.trainer.batch_size, 1),
-            ("machine.accumulate", self.machine.accumulate, 1),
-            ("machine.nodes", self.machine.nodes, 1),
-            ("machine.workers", self.machine.workers, 0),
-            ("augmentation.image_size", self.augmentation.image_size, 1),
-            ("schedule.cooldown_epochs", self.schedule.cooldown_epochs, 0),
-            ("schedule.warmup_epochs", self.schedule.warmup_epochs, 0),
-            ("seed", self.seed, 0),
-        ):
-            if number < least:
-                raise ValueError(f"{name} must be at least {least}, got {number}")
-        if self.machine.devices < 1 and self.machine.devices != -1:
-            raise ValueError(f"machine.devices must be at least 1, or -1 for all, got {self.machine.devices}")
-        if self.machine.save_every is not None and self.machine.save_every < 1:
-            raise ValueError(f"machine.save_every must be at least 1, or null, got {self.machine.save_every}")
-        if self.trainer.ema is not None and not 0 <= self.trainer.ema < 1:
-            raise ValueError(f"trainer.ema must be from 0 to below 1, or null, got {self.trainer.ema}")
-        if self.model.channels not in (1, 3):
-            raise ValueError(f"model.channels must be 3 for colour or 1 for grey, got {self.model.channels}")
-        for field in ("mean", "std"):
-            if len(getattr(self.augmentation, field)) != self.model.channels:
-                raise ValueError(
-                    f"augmentation.{field} must have a number for each of the {self.model.channels} channels "
-                    f"of model.channels, got {getattr(self.augmentation, field)}"
-                )
-        names = [each.name for each in INTERPOLATIONS]
-        if self.dcls is not None and self.dcls.interpolation not in names:
-            ending = nearest(self.dcls.interpolation, names)
-            raise ValueError(f"dcls.interpolation must be the name of one, got {self.dcls.interpolation!r}{ending}")
+        check_limits(self)
 
     @property
     def epochs(self) -> int:
@@ -255,11 +226,13 @@ def load_recipe(name_or_path: str | Path, overrides: Sequence[str] = (), variant
     values = _read(name_or_path)
     known = values.pop("variants", {})
     chosen = variant or values.get("variant")
-    if variant is not None and variant not in known:
-        raise ValueError(f"variant {variant!r} is not one of {name_or_path}'s{nearest(variant, known)}")
+    if chosen is not None and (variant is not None or known) and chosen not in known:
+        raise ValueError(f"variant {chosen!r} is not one of {name_or_path}'s{nearest(str(chosen), known)}")
     values = merge(values, {"variant": chosen} if chosen else {})
     values = merge(values, known.get(chosen, {}))
     given = parse_overrides(overrides)
+    if "variant" in given:
+        raise ValueError(f"a variant is chosen by --variant, got variant={given['variant']}")
     if values.get("dcls", {}) is None and isinstance(given.get("dcls"), dict):
         raise ValueError(
             f"dcls.{next(iter(given['dcls']))} is for Dcls layers, and the variant {chosen} has none; choose another"
@@ -324,4 +297,7 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
         raise ValueError(f"recipe must be valid YAML, and {name} is not: {error}") from error
     if not isinstance(values, dict):
         raise TypeError(f"recipe must hold sections, got {type(values).__name__} in {name}")
+    named = values.get("variants", {})
+    if not isinstance(named, dict) or not all(isinstance(each, dict) for each in named.values()):
+        raise TypeError(f"variants must be names with sections below each, got {named!r} in {name}")
     return {"name": stem, **values}

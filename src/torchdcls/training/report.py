@@ -71,7 +71,11 @@ def write_report(folder: Path, runs: Sequence[Run]) -> Path:
         sections=[_section(recipe, members, drawn) for recipe, members in groups.items()],
         runs_header=("epochs", *(name for name, _ in MEASURES.values()), "time"),
         runs=[_run_cells(run) for run in runs],
-        recipes={run.folder.name: (run.folder / "recipe.yaml").read_text() for run in runs if run.seed == runs[0].seed},
+        recipes={
+            f"{recipe}, {row.runs[0].variant}": (row.runs[0].folder / "recipe.yaml").read_text()
+            for recipe, members in groups.items()
+            for row in make_table(members)
+        },
     )
     path = folder / "report.html"
     path.write_text(page)

@@ -65,6 +65,11 @@ def train(recipe: Recipe, folder: Path, resume: bool = False) -> None:
         set_seed(recipe.seed)
         sets = open_sets(recipe)
         newest = newest_checkpoint(folder / CHECKPOINTS) if resume else None
+        if newest and isinstance(sets.training, Stream):
+            warnings.warn(
+                "a stream begins its epoch anew when a run goes on; only sets with an index go on to the bit",
+                stacklevel=2,
+            )
         network, conversion = build_network(recipe, sets.classes, trained=newest is None)
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         if _is_first():
@@ -84,7 +89,7 @@ def is_complete(folder: Path, recipe: Recipe) -> bool:
 
 def plan(recipe: Recipe, sets: Sets, network: nn.Module, conversion: Conversion | None) -> str:
     """What a run is going to do, in a page of text."""
-    from .module import make_optimizer
+    from .module import make_optimizer, make_scheduler
 
     devices, updates = count_devices(recipe), sets.updates(recipe)
     world = devices * recipe.machine.nodes
@@ -107,6 +112,7 @@ def plan(recipe: Recipe, sets: Sets, network: nn.Module, conversion: Conversion 
             f"{'group':11} {group['name']}: {count:,} parameters, learning rate {group['lr']:g}, "
             f"weight decay {group['weight_decay']:g}"
         )
+    make_scheduler(recipe, make_optimizer(recipe, network), updates)
     return "\n".join(lines) + (f"\n\n{conversion}\n" if conversion is not None else "")
 
 
@@ -114,10 +120,21 @@ def count_devices(recipe: Recipe) -> int:
     """Devices on each node; refuses what is not there."""
     machine = recipe.machine
     there = torch.cuda.device_count()
+    started = os.environ.get("WORLD_SIZE") if "TORCHELASTIC_RUN_ID" in os.environ else None
+    if started is not None and machine.devices > 0 and int(started) != machine.devices * machine.nodes:
+        raise ValueError(
+            f"torchrun has started {started} processes, and the recipe has {machine.nodes} nodes with "
+            f"{machine.devices} devices; give --nodes and --devices to both"
+        )
     if machine.accelerator == "gpu" and not there:
         raise ValueError("machine.accelerator=gpu needs a GPU that torch can use, found none; cpu runs without")
     if machine.accelerator == "mps" and not torch.backends.mps.is_available():
         raise ValueError("machine.accelerator=mps needs an Apple GPU that torch can use, found none; cpu runs without")
+    if machine.accelerator == "auto" and machine.devices > 1 and not there:
+        raise ValueError(
+            f"machine.devices={machine.devices} needs GPUs that torch can use, found none; "
+            "machine.accelerator=cpu starts so many processes on the CPU"
+        )
     gpu = machine.accelerator == "gpu" or (machine.accelerator == "auto" and there > 0)
     if machine.devices == -1:
         return there if gpu else 1
@@ -234,9 +251,10 @@ def _check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
 
 
 def _other_run(folder: Path, recipe: Recipe) -> list[str]:
-    """In what the run of a folder differs from a recipe; nothing where there is none yet."""
+    """In what the run of a folder differs from a recipe; nothing where none has begun."""
     path = folder / RECIPE
-    return same_run(load_recipe(path), recipe) if path.is_file() else []
+    begun = (folder / SUMMARY).is_file() or newest_name(folder / CHECKPOINTS) is not None
+    return same_run(load_recipe(path), recipe) if begun and path.is_file() else []
 
 
 def _parameters(network: nn.Module) -> int:

@@ -76,15 +76,15 @@ def plain(built: object) -> Any:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with the entries of ``over``, section by section.
+    """``base`` with the entries of ``over``, section by section; an empty mapping takes a section's place.
 
-    >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
-    {'a': {'b': 1, 'c': 3}}
+    >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}}), merge({"a": {"b": 1}}, {"a": {}})
+    ({'a': {'b': 1, 'c': 3}}, {'a': {}})
     """
     merged = dict(base)
     for key, entry in over.items():
         inside = merged.get(key)
-        both = isinstance(entry, Mapping) and isinstance(inside, Mapping)
+        both = isinstance(entry, Mapping) and isinstance(inside, Mapping) and entry
         merged[key] = merge(typing.cast(Any, inside), entry) if both else entry
     return merged
 
