@@ -26,8 +26,8 @@ docs: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
-# Those of the comparison are copied from what `make demo` has drawn.
-figures: demo
+# Those in docs/figures/cifar10 come from the comparison that docs/compare.md describes.
+figures: $(INSTALLED)
 	$(BIN)/python docs/figures/draw.py
 	$(BIN)/python docs/figures/draw_convolution.py
 	$(BIN)/python docs/figures/draw_mathematics.py
@@ -35,9 +35,6 @@ figures: demo
 	$(BIN)/python docs/figures/draw_delays.py
 	$(BIN)/python -m docs.figures.draw_fit_error
 	$(BIN)/torchdcls plot paper --output docs/figures/paper
-	$(BIN)/torchdcls plot comparison runs/demo --output runs/demo/drawn
-	mkdir -p docs/figures/demo
-	cp runs/demo/drawn/digits_train_loss*.png runs/demo/drawn/digits_gauss_*.* docs/figures/demo/
 
 # Thousands of random configurations, valid and invalid, against the oracles.
 robustness: $(INSTALLED)
