@@ -167,8 +167,8 @@ class Boards(Callback):
         """Loss and learning rates, every 20th update."""
         step = trainer.global_step
         if self.writer is not None and step % 20 == 0 and not trainer.fit_loop._should_accumulate():
-            self.writer.add_scalar("train/loss", float(outputs["loss"]), step)
             assert isinstance(module, Training)
+            self.writer.add_scalar("train/loss", float(module.last_loss), step)
             for name, rate in module.rates.items():
                 self.writer.add_scalar(f"lr/{name}", rate, step)
 

@@ -44,6 +44,7 @@ class Training(LightningModule):
         self.train_total = torch.zeros(2, dtype=torch.float64)  # loss times images, images; this epoch, this process
         self.train_loss = self.val_loss = self.val_top1 = self.val_top5 = float("nan")
         self.rates: dict[str, float] = {}  # of the last update, by group
+        self.last_loss: Tensor | float = float("nan")  # of this process
         self._broken: Tensor | None = None  # step and value of the first loss that was not finite; until then -1
 
     # ---- data
@@ -104,7 +105,7 @@ class Training(LightningModule):
 
     def _note_loss(self, loss: Tensor, count: int) -> None:
         """Add the loss of so many images to the sums, without looking at it."""
-        loss = loss.to(exact(loss.device))
+        self.last_loss = loss = loss.to(exact(loss.device))
         now = torch.stack([torch.full_like(loss, self.steps_done), loss])
         before = torch.full_like(now, -1) if self._broken is None else self._broken
         self._broken = torch.where(loss.isfinite() | (before[0] >= 0), before, now)

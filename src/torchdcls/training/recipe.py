@@ -130,7 +130,7 @@ class Optimizer:
 class Schedule:
     """The learning rate over time, set anew before every update."""
 
-    name: str = value("cosine", "a schedule of timm's: cosine, tanh, step, poly, constant, ...")
+    name: str = value("cosine", "a schedule of timm's: cosine, tanh, step, multistep or poly")
     warmup_epochs: float = value(20.0, "epochs of linear warm-up, counted in trainer.epochs")
     warmup_lr: float = value(0.0, "learning rate at the first update")
     min_lr: float = value(1e-6, "learning rate at the end")

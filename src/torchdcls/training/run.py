@@ -35,6 +35,7 @@ RECIPE, SUMMARY, CHECKPOINTS = "recipe.yaml", "summary.json", "checkpoints"
 _REMARKS = (
     "The '.*_dataloader' does not have many workers",  # machine.workers says how many
     "You are trying to `self.log\\(\\)`",  # the sanity check logs nothing
+    "It is recommended to use .*sync_dist=True",  # what is logged has been summed over all processes
     "The number of training batches",  # about loggers of its own, which there are none of
     ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated",  # inside Lightning, with a newer torch
     "GPU available but not used",  # machine.accelerator=cpu
