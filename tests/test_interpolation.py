@@ -141,3 +141,11 @@ def test_products_of_profiles_are_normal_numbers(name):
     assert not ((products > 0) & (products < torch.finfo(torch.float32).tiny)).any(), "slow on some CPUs"
     exact = interpolation.profile(x.double(), torch.tensor(1.3, dtype=torch.float64))
     assert_close(values, exact, "kernel")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # in torch's forward mode
+@pytest.mark.parametrize("interpolation", [i for i in INTERPOLATIONS if i.has_width], ids=lambda i: i.name)
+def test_profiles_have_the_slopes_of_their_formula_in_both_modes(interpolation):
+    x = torch.tensor([[-1.3, -0.4, 0.3], [0.2, 0.7, 1.6]], dtype=torch.float64, requires_grad=True)
+    width = torch.tensor([[0.8], [1.2]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(interpolation.profile, (x, width), check_forward_ad=True)

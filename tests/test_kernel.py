@@ -272,3 +272,10 @@ def test_no_tensor_of_elements_times_taps_is_made(size, limit):
     with Watch():
         dense_kernel(weight, position, sigma, size).sum().backward()
     assert 0 < largest <= limit
+
+
+def test_one_size_is_that_of_every_axis():
+    weight, position = torch.randn(4), torch.randn(2, 4)
+    for function in (dense_kernel, reference_kernel):
+        kernel = function(weight, position, None, 5, "bilinear")
+        assert torch.equal(kernel, function(weight, position, None, (5, 5), "bilinear"))

@@ -117,6 +117,15 @@ def test_damage_is_found_and_the_one_before_taken(tmp_path, spoil):
         newest_checkpoint(tmp_path)
 
 
+def test_a_damaged_checkpoint_does_not_take_the_place_of_a_good_one(tmp_path):
+    path = tmp_path / "last.ckpt"
+    for step in (3, 4):
+        write_checkpoint({**CONTENT, "step": step}, path)
+    path.write_bytes(b"")
+    write_checkpoint({**CONTENT, "step": 5}, path)
+    assert [read_checkpoint(tmp_path / name)["step"] for name in ("last.ckpt", "previous.ckpt")] == [5, 3]
+
+
 def test_checkpoints_hold_no_code(tmp_path):
     path = tmp_path / "last.ckpt"
     write_checkpoint({"code": Path("x")}, path)

@@ -50,7 +50,7 @@ class _Hashed:
 def write_checkpoint(checkpoint: dict[str, Any], path: Path) -> None:
     """Write a checkpoint so that ``path`` is at any moment what it was before or what it is after.
 
-    What was there before becomes ``previous.ckpt`` beside it.
+    What was there before becomes ``previous.ckpt`` beside it, unless it is damaged: then that stays as it is.
     """
     aside = path.with_name(path.name + ".writing")
     try:
@@ -74,7 +74,9 @@ def write_checkpoint(checkpoint: dict[str, Any], path: Path) -> None:
             + (f"the last good one is {there}, to go on from with --resume" if there else "there is none before it"),
         ) from error
     if path.exists():
-        os.replace(path, path.with_name(PREVIOUS))
+        with contextlib.suppress(DamagedCheckpointError):
+            check_digest(path)
+            os.replace(path, path.with_name(PREVIOUS))
     os.replace(aside, path)
     _sync_folder(path.parent)
 
