@@ -1,7 +1,7 @@
 """Convolution against torch's own: the shapes of ConvNeXt-T, one and three dimensions, and a grid of problems."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -34,7 +34,21 @@ def depthwise(channels: int, side: int, size: int, batch: int = 8) -> Problem:
 
 
 def contender(posed: Problem, device: torch.device, backend: str | None, backward: bool = True) -> Run:
-    """Solve a problem by torch (None) or by a backend of `convolve`, on the same numbers."""
+    """Solve a problem by torch (None) or by a backend of `convolve`."""
+
+    def solve(x: Tensor, kernel: Tensor) -> Tensor:
+        if backend is None:
+            padding = [pair[0] for pair in posed.padding]
+            return TORCH[posed.axes](x, kernel, padding=padding, groups=posed.groups)
+        return convolve(x, kernel, padding=posed.padding, groups=posed.groups, backend=backend)
+
+    return solving(posed, device, solve, backward)
+
+
+def solving(
+    posed: Problem, device: torch.device, solve: Callable[[Tensor, Tensor], Tensor], backward: bool = True
+) -> Run:
+    """Solve a problem by a function of input and kernel, always on the same numbers."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
@@ -43,17 +57,11 @@ def contender(posed: Problem, device: torch.device, backend: str | None, backwar
     x, kernel = draw(*posed.input_shape).requires_grad_(), draw(*posed.kernel_shape).requires_grad_()
     direction = draw(*posed.output_shape)
 
-    def forward() -> Tensor:
-        if backend is None:
-            padding = [pair[0] for pair in posed.padding]
-            return TORCH[posed.axes](x, kernel, padding=padding, groups=posed.groups)
-        return convolve(x, kernel, padding=posed.padding, groups=posed.groups, backend=backend)
-
     def run() -> Sequence[Tensor]:
         if not backward:
             with torch.no_grad():
-                return [forward()]
-        y = forward()
+                return [solve(x, kernel)]
+        y = solve(x, kernel)
         return [y.detach(), *torch.autograd.grad(y, (x, kernel), direction)]
 
     return run

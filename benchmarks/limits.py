@@ -6,7 +6,7 @@ faster than a matrix product with as many products. Faster algorithms can, which
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from fft_conv_pytorch import fft_conv
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchdcls.convolution.problem import Problem
 
-from .convolution import STAGES, contender, depthwise, problem, without_result
+from .convolution import STAGES, contender, depthwise, problem, solving, without_result
 from .harness import Comparison, Run, case
 
 SIDE = 2048  # of the matrices
@@ -89,21 +89,14 @@ def convolution_limit(device: torch.device) -> Iterator[Comparison]:
 
 
 def by_package(posed: Problem, device: torch.device) -> Run:
-    """Solve a problem by fft-conv-pytorch, on the numbers that `contender` draws."""
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator).to(device)
-
-    x, kernel = draw(*posed.input_shape).requires_grad_(), draw(*posed.kernel_shape).requires_grad_()
-    direction = draw(*posed.output_shape)
+    """Solve a problem by fft-conv-pytorch."""
     padding = [pair[0] for pair in posed.padding]
 
-    def run() -> Sequence[Tensor]:
-        y = fft_conv(x, kernel, padding=padding, groups=posed.groups)
-        return [y.detach(), *torch.autograd.grad(y, (x, kernel), direction)]
+    def solve(x: Tensor, kernel: Tensor) -> Tensor:
+        result: Tensor = fft_conv(x, kernel, padding=padding, groups=posed.groups)
+        return result
 
-    return run
+    return solving(posed, device, solve)
 
 
 @case

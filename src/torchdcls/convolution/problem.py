@@ -117,9 +117,7 @@ class Problem:
     @property
     def memory_format(self) -> torch.memory_format:
         """How inputs and results lie in memory."""
-        if not self.channels_last:
-            return torch.contiguous_format
-        return torch.channels_last if self.axes == 2 else torch.channels_last_3d
+        return _format(self.channels_last, self.axes)
 
     def blocks(self, count: int, bytes_each: int) -> list[slice]:
         """So many groups, or other parts of this size, in blocks of a size that is good for the device."""
@@ -159,14 +157,18 @@ def lies_channels_last(input: Tensor) -> bool:
     """Whether an input with a batch lies in memory with its channels innermost, and not both ways."""
     if input.dim() < 4 or input.is_contiguous():
         return False
-    return input.is_contiguous(memory_format=torch.channels_last if input.dim() == 4 else torch.channels_last_3d)
+    return input.is_contiguous(memory_format=_format(True, input.dim() - 2))
 
 
 def memory_format(input: Tensor) -> torch.memory_format:
-    """How an input lies in memory."""
-    if not lies_channels_last(input):
+    """How an input with a batch lies in memory."""
+    return _format(lies_channels_last(input), input.dim() - 2)
+
+
+def _format(channels_last: bool, axes: int) -> torch.memory_format:
+    if not channels_last:
         return torch.contiguous_format
-    return torch.channels_last if input.dim() == 4 else torch.channels_last_3d
+    return torch.channels_last if axes == 2 else torch.channels_last_3d
 
 
 def flat(padding: Pairs) -> list[int]:

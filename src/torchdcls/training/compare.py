@@ -21,7 +21,7 @@ from pathlib import Path
 
 from .._version import __version__
 from .jobs import Job, make_slots, run_jobs
-from .recipe import Recipe, load_recipe, same_run, variants
+from .recipe import Recipe, load_recipe, variants
 from .report import write_report
 from .results import (
     RECORD,
@@ -29,6 +29,7 @@ from .results import (
     by_recipe,
     find_differences,
     make_table,
+    other_run,
     read_comparison,
     read_run,
     run_folder,
@@ -108,9 +109,7 @@ def plan(
 
 
 def _check_folder(job: Job) -> None:
-    saved = job.folder / "recipe.yaml"
-    begun = any(job.folder.glob("checkpoints/*.ckpt")) or (job.folder / "summary.json").exists()
-    if begun and saved.exists() and (different := same_run(load_recipe(saved), job.recipe)):
+    if different := other_run(job.folder, job.recipe):
         raise ValueError(f"{job.folder} holds a run of another recipe: {'; '.join(different)}; choose another --folder")
 
 

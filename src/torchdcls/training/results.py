@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .recipe import Recipe, load_recipe, same_run
 from .statistics import Difference, Summary, pairwise_tests, summarize
 
 # What is compared: the entry of a summary, its name in tables, and the digits that mean something.
 MEASURES = {"train_loss": ("training loss", 3), "val_top5": ("top-5", 2), "val_top1": ("top-1", 2)}
 TESTED = ("train_loss", "val_top1")
 RECORD = "comparison.json"
+RECIPE, SUMMARY, CHECKPOINTS = "recipe.yaml", "summary.json", "checkpoints"  # in the folder of a run
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,17 @@ class Run:
 def read_run(folder: Path, recipe: str, variant: str, seed: int) -> Run | None:
     """The run in ``folder``, or None where none was finished."""
     try:
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = json.loads((folder / SUMMARY).read_text())
     except FileNotFoundError:
         return None
     return Run(recipe, variant, seed, folder, summary) if summary.get("complete") else None
+
+
+def other_run(folder: Path, recipe: Recipe) -> list[str]:
+    """In what the run of a folder differs from a recipe; nothing where none has begun."""
+    path = folder / RECIPE
+    begun = (folder / SUMMARY).is_file() or any((folder / CHECKPOINTS).glob("*.ckpt"))
+    return same_run(load_recipe(path), recipe) if begun and path.is_file() else []
 
 
 def run_folder(folder: Path, recipe: str, variant: str, seed: int) -> Path:

@@ -25,12 +25,12 @@ from ..surgery import Conversion, is_depthwise
 from .checkpoints import AtomicCheckpointIO, Checkpoints, check_space, newest_checkpoint, newest_name
 from .data import Sets, Stream, open_sets
 from .history import Boards, History, finite, replace_file
-from .module import Training
+from .module import Training, make_optimizer, make_scheduler
 from .network import build_network
-from .recipe import Recipe, load_recipe, same_run
+from .recipe import Recipe
+from .results import CHECKPOINTS, RECIPE, SUMMARY, other_run
 from .sampling import set_seed
 
-RECIPE, SUMMARY, CHECKPOINTS = "recipe.yaml", "summary.json", "checkpoints"
 # Lightning's remarks on what is meant here, each in the words that it begins with.
 _REMARKS = (
     "The '.*_dataloader' does not have many workers",  # machine.workers says how many
@@ -85,13 +85,11 @@ def train(recipe: Recipe, folder: Path, resume: bool = False) -> None:
 def is_complete(folder: Path, recipe: Recipe) -> bool:
     """Whether the folder holds this very run, and to its end."""
     folder = Path(folder)
-    return (folder / SUMMARY).is_file() and not _other_run(folder, recipe)
+    return (folder / SUMMARY).is_file() and not other_run(folder, recipe)
 
 
 def plan(recipe: Recipe, sets: Sets, network: nn.Module, conversion: Conversion | None) -> str:
     """What a run is going to do, in a page of text."""
-    from .module import make_optimizer, make_scheduler
-
     devices, updates = count_devices(recipe), sets.updates(recipe)
     world = devices * recipe.machine.nodes
     machine, trainer, o = recipe.machine, recipe.trainer, recipe.optimizer
@@ -107,13 +105,14 @@ def plan(recipe: Recipe, sets: Sets, network: nn.Module, conversion: Conversion 
         f"schedule    {recipe.schedule.name}, warm-up until update {round(recipe.schedule.warmup_epochs * updates):,}, "
         f"{o.lr:g} at its peak, {recipe.schedule.min_lr:g} at its end, update {trainer.epochs * updates:,}",
     ]
-    for group in make_optimizer(recipe, network).param_groups:
+    optimizer = make_optimizer(recipe, network)
+    for group in optimizer.param_groups:
         count = sum(parameter.numel() for parameter in group["params"])
         lines.append(
             f"{'group':11} {group['name']}: {count:,} parameters, learning rate {group['lr']:g}, "
             f"weight decay {group['weight_decay']:g}"
         )
-    make_scheduler(recipe, make_optimizer(recipe, network), updates)
+    make_scheduler(recipe, optimizer, updates)  # which refuses what it can't make
     return "\n".join(lines) + (f"\n\n{conversion}\n" if conversion is not None else "")
 
 
@@ -241,7 +240,7 @@ def kernel_of(network: nn.Module) -> tuple[int | None, int | None]:
 def _check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"folder must be a folder for the run, got the file {folder}")
-    other = _other_run(folder, recipe)
+    other = other_run(folder, recipe)
     if other:
         raise ValueError(f"{folder} holds another run; {'; '.join(other[:3])}. Choose another --folder")
     if not resume and newest_name(folder / CHECKPOINTS) is not None:
@@ -249,13 +248,6 @@ def _check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"folder must be writable, and {folder} is not")
-
-
-def _other_run(folder: Path, recipe: Recipe) -> list[str]:
-    """In what the run of a folder differs from a recipe; nothing where none has begun."""
-    path = folder / RECIPE
-    begun = (folder / SUMMARY).is_file() or newest_name(folder / CHECKPOINTS) is not None
-    return same_run(load_recipe(path), recipe) if begun and path.is_file() else []
 
 
 def _parameters(network: nn.Module) -> int:
