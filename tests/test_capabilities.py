@@ -8,16 +8,15 @@ import functools
 import io
 import pickle
 import re
-import socket
 import warnings
 from pathlib import Path
 
 import onnxruntime
 import pytest
 import torch
-import torch.multiprocessing as mp
 from safetensors.torch import load_model, save_model
 from tests.tolerances import assert_close
+from tests.two_processes import on_two_processes
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -192,24 +191,10 @@ def gradients_of_one_process(name):
 @functools.cache
 def gradients_of_two_processes():
     """Of all layers, (name, way) -> gradients: processes take seconds to start, so two of them do everything."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = mp.get_context("spawn")
-    queue = context.Queue()
-    processes = [context.Process(target=_process, args=(rank, port, queue)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    found = queue.get(timeout=60)
-    for process in processes:
-        process.join(timeout=60)
-        assert process.exitcode == 0
-    return {cell: {name: torch.from_numpy(g) for name, g in of.items()} for cell, of in found.items()}
+    return on_two_processes(gradients_of_halves)
 
 
-def _process(rank, port, queue):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", world_size=2, rank=rank)
+def gradients_of_halves(rank):
     mesh = torch.distributed.init_device_mesh("cpu", (2,))
     found = {}
     for name in LAYERS:
@@ -219,11 +204,8 @@ def _process(rank, port, queue):
             parallel = nn.parallel.DistributedDataParallel(layer) if way == "DDP" else fully_shard(layer, mesh=mesh)
             parallel(half).square().mean().backward()
             whole = (lambda g: g) if way == "DDP" else (lambda g: g.full_tensor())
-            found[name, way] = {n: whole(p.grad).numpy() for n, p in layer.named_parameters()}
-    if rank == 0:
-        queue.put(found)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+            found[name, way] = {n: whole(p.grad) for n, p in layer.named_parameters()}
+    return found
 
 
 def assert_same_but_apart(layer, twin, x):

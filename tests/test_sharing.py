@@ -1,13 +1,12 @@
 import copy
 import io
-import socket
 
 import pytest
 import timm
 import torch
-import torch.multiprocessing as mp
 from safetensors.torch import load_model, save_model
 from tests.tolerances import assert_close
+from tests.two_processes import on_two_processes
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -146,9 +145,7 @@ def test_compiles_whole():
     assert_close(layers(model)[0].position.grad, gradient, "gradient")
 
 
-def _rank(rank, port, queue, sharded):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", world_size=2, rank=rank)
+def gradients_of_a_half(rank, sharded):
     model, images = network(), torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(1))
     if sharded:
         parallel = fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
@@ -158,32 +155,18 @@ def _rank(rank, port, queue, sharded):
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     if sharded:
         gradients = {name: gradient.full_tensor() for name, gradient in gradients.items()}
-    if rank == 0:
-        queue.put(({name: gradient.numpy() for name, gradient in gradients.items()}, is_shared(model)))
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    return gradients, is_shared(model)
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["DDP", "FSDP2"])
 def test_two_processes_have_the_gradients_of_one(sharded):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = mp.get_context("spawn")
-    queue = context.Queue()
-    processes = [context.Process(target=_rank, args=(rank, port, queue, sharded)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    gradients, shared = queue.get(timeout=60)
-    for process in processes:
-        process.join(timeout=60)
-        assert process.exitcode == 0
+    gradients, shared = on_two_processes(gradients_of_a_half, sharded)
     assert shared
     model = network()
     model(torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(1))).square().mean().backward()
     assert gradients.keys() == dict(model.named_parameters()).keys()
     for name, parameter in model.named_parameters():
-        assert_close(torch.from_numpy(gradients[name]), parameter.grad, "gradient")
+        assert_close(gradients[name], parameter.grad, "gradient")
 
 
 STAGES = {
