@@ -181,4 +181,4 @@ def convolution_grid(device: torch.device) -> Iterator[Comparison]:
     for posed in dict.fromkeys(filter(affordable, grid())):
         kind = "depthwise" if posed.depthwise else "dense"
         text = f"{kind} {'x'.join(map(str, posed.size))} on {'x'.join(map(str, posed.input_shape))}"
-        yield Comparison(text, every_backend(posed, device), repeats=3, seconds=3, memory=False)
+        yield Comparison(text, every_backend(posed, device), repeats=6, seconds=3, memory=False)

@@ -1,3 +1,6 @@
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,7 +10,8 @@ from tests.tolerances import assert_close, relative_error
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchdcls import Conv2d, Conv3d, Dcls2d, convolve
-from torchdcls.convolution import BACKENDS, direct, spectral
+from torchdcls.convolution import BACKENDS, direct, plain, spectral
+from torchdcls.convolution import problem as problems_module
 from torchdcls.convolution.backends import choose
 from torchdcls.convolution.problem import Problem
 
@@ -408,6 +412,72 @@ def test_the_choice_is_always_the_same_and_can_be_made(problem):
     assert chosen == choose(posed)
     assert next(b for b in BACKENDS if chosen == b.NAME).why_not(posed) is None
     assert choose(Problem(**{**posed.__dict__, "device": "cuda"})) in ("torch", "spectral")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "another"])
+@given(problem=problems(), last=st.booleans())
+def test_every_backend_knows_what_it_costs_on_every_device(device, problem, last):
+    batch, groups, inputs, outputs, spatial, size, pairs, stride = problem
+    channels = (groups * inputs, groups * outputs)
+    posed = Problem(batch, *channels, groups, spatial, size, pairs, stride, torch.float32, last, device, True, True)
+    for backend in BACKENDS:
+        if backend.why_not(posed) is None:
+            assert 0 < backend.cost(posed) < math.inf
+
+
+def test_kernels_too_wide_for_torchs_fast_ways_cost_more():
+    def cost(size, channels, groups):
+        pairs = ((size // 2, size // 2),)
+        posed = Problem(4, channels, channels, groups, (500,), (size,), pairs, (1,), torch.float32)
+        return plain.cost(replace(posed, input_gradient=True, kernel_gradient=True)) / posed.products
+
+    assert cost(17, 64, 1) > 1.2 * cost(13, 64, 1)  # unfolded
+    assert cost(13, 16, 4) > 2 * cost(13, 64, 4)  # four channels a group fill no vector
+    assert cost(17, 16, 1) > 1.5 * cost(17, 128, 1)  # what is unfolded is used for fewer outputs
+
+
+@pytest.mark.parametrize(
+    ("batch", "groups", "bytes_each", "tiles", "first"),
+    [
+        (2, 40, 2**20, 6, (1, 16)),  # a line of groups is more than a block: an item at a time
+        (2, 40, 2**16, 3, (2, 16)),
+        (64, 40, 2**14, 24, (8, 16)),
+        (2, 40, 2**10, 1, (2, 40)),
+        (3, 5, 2**19, 3, (1, 5)),
+    ],
+)
+def test_tiles_hold_every_map_once_and_whole_lines_of_channels(batch, groups, bytes_each, tiles, first):
+    pairs = ((1, 1),) * 2
+    posed = Problem(batch, groups, groups, groups, (9, 9), (3, 3), pairs, (1, 1), torch.float32)
+    found = posed.tiles(bytes_each)
+    counted = torch.zeros(batch, groups)
+    for items, block in found:
+        counted[items, block] += 1
+        assert block.start % 16 == 0
+    assert (counted == 1).all()
+    assert len(found) == tiles
+    items, block = found[0]
+    assert (items.stop, block.stop) == first
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_direct_is_right_tile_by_tile(last, monkeypatch):
+    monkeypatch.setitem(problems_module._BLOCK_BYTES, "cpu", 2**13)
+    layout = torch.channels_last if last else torch.contiguous_format
+    for size, padding in ((3, 1), (17, 8)):
+        torch.manual_seed(0)
+        x = torch.randn(3, 40, 12, 12, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+        kernel = torch.randn(40, 1, size, size, dtype=torch.float64, requires_grad=True)
+        bias = torch.randn(40, dtype=torch.float64, requires_grad=True)
+        output = convolve(x, kernel, bias, padding=padding, groups=40, backend="direct")
+        expected = F.conv2d(x, kernel, bias, padding=padding, groups=40)
+        assert_close(output, expected, "convolution")
+        direction = torch.randn_like(expected)
+        gradients = torch.autograd.grad(output, (x, kernel, bias), direction)
+        for ours, torchs in zip(
+            gradients, torch.autograd.grad(expected, (x, kernel, bias), direction), strict=True
+        ):
+            assert_close(ours, torchs, "gradient")
 
 
 def test_large_kernels_are_not_left_to_torch():

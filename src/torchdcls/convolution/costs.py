@@ -11,41 +11,55 @@ from .problem import Problem
 # some sizes beyond, it fails.
 WIDEST_PADDING = 6
 
+# The widest kernel for which torch has fast kernels on CPU where the convolution is not depthwise; beyond, it unfolds
+# the input.
+WIDEST_DENSE = 14
+
 # operation: nanoseconds (a call, a product, an element moved)
 COSTS: dict[str, dict[str, tuple[float, float, float]]] = {
     "cpu": {
-        "operator": (85_000, 0, 0),
-        "torch depthwise forward": (56_000, 0.0052, 0.075),
-        "torch depthwise input gradient": (56_000, 0.014, 0.061),
-        "torch depthwise kernel gradient": (36_000, 0.45, 0.15),
-        "channels last": (30_000, 0.0086, 0.025),
-        "channels last, moved": (43_000, 0.012, 0.28),
-        "channels first": (42_000, 0.0058, 0.12),
-        "channels first, moved": (45_000, 0.0074, 0.65),
-        "channels last, kernel gradient": (45_000, 0.01, 0.75),
-        "channels first, kernel gradient": (46_000, 0.0095, 0.52),
-        "transform": (14_000, 0, 0.91),
-        "transform, channels last": (17_000, 0, 1.1),
-        "transform kernels": (32_000, 0.11, 0),
-        "multiply": (3_100, 0.092, 0.057),
-        "torch depthwise forward, wide padding": (26_000, 0.36, 0),
-        "torch depthwise kernel gradient, 3 columns at most": (44_000, 0.0053, 0.23),
-        "torch dense forward": (48_000, 0.0043, 0.05),
-        "torch dense 1-D forward": (49_000, 0.0045, 0.048),
-        "torch dense 3-D forward": (22_000, 0.0064, 0.094),
-        "torch dense input gradient": (50_000, 0.0044, 0.051),
-        "torch dense 1-D input gradient": (44_000, 0.0045, 0.066),
-        "torch dense 3-D input gradient": (47_000, 0.0061, 0.069),
-        "torch dense kernel gradient": (55_000, 0.0049, 0.0094),
-        "torch dense 1-D kernel gradient": (44_000, 0.005, 0.053),
-        "torch dense 3-D kernel gradient": (12_000, 0.0076, 0.061),
-        "multiply matrices": (9_800, 0.016, 0.73),
-        "torch grouped forward": (57_000, 0.0051, 0.18),
-        "torch grouped input gradient": (58_000, 0.0052, 0.18),
-        "torch grouped kernel gradient": (56_000, 0.007, 0.14),
-        "torch depthwise 3-D forward": (88_000, 0.0085, 0.12),
-        "torch depthwise 3-D input gradient": (63_000, 0.39, 1.2),
-        "torch depthwise 3-D kernel gradient": (20_000, 0.32, 0),
+        "operator": (80_000, 0, 0),
+        "torch depthwise forward": (49_000, 0.0062, 0.089),
+        "torch depthwise input gradient": (48_000, 0.016, 0.076),
+        "torch depthwise kernel gradient": (120_000, 0.44, 0),
+        "channels last": (30_000, 0.0092, 0.027),
+        "channels last, moved": (50_000, 0.0081, 0.31),
+        "channels first": (48_000, 0.0063, 0.085),
+        "channels first, moved": (56_000, 0.0066, 0.42),
+        "channels last, kernel gradient": (52_000, 0.011, 0.75),
+        "channels first, kernel gradient": (56_000, 0.0075, 0.46),
+        "transform": (29_000, 0, 0.93),
+        "transform, 1-D": (15_000, 0.045, 0.13),
+        "transform, 3-D": (66_000, 0, 1.5),
+        "transform, channels last": (29_000, 0, 1.1),
+        "transform kernels": (16_000, 0, 1),
+        "transform kernels, 1-D": (11_000, 0.021, 0.35),
+        "transform kernels, 3-D": (57_000, 0, 1.7),
+        "multiply": (3_800, 0, 0.081),
+        "torch depthwise forward, wide padding": (94_000, 0.37, 18),
+        "torch depthwise kernel gradient, 3 columns at most": (46_000, 0.00028, 0.099),
+        "torch depthwise forward, 1-D": (60_000, 0, 0.097),
+        "torch depthwise forward, wide padding, 1-D": (50_000, 0.19, 0),
+        "torch depthwise input gradient, 1-D": (61_000, 0.008, 0.079),
+        "torch depthwise kernel gradient, 1-D": (34_000, 0.3, 0),
+        "torch depthwise kernel gradient, 3 columns at most, 1-D": (56_000, 0, 0.094),
+        "torch dense forward": (57_000, 0.005, 0.071),
+        "torch dense input gradient": (56_000, 0.0051, 0.071),
+        "torch dense kernel gradient": (57_000, 0.0056, 0.035),
+        "torch wide forward": (41_000, 0.0055, 0.2),
+        "torch wide input gradient": (2_200, 0.0034, 0.55),
+        "torch wide kernel gradient": (410_000, 0.058, 0.56),
+        "torch wide kernel gradient, 1-D": (7_100, 0.0056, 0.36),
+        "multiply matrices": (10_000, 0, 0.82),
+        "torch grouped forward": (53_000, 0.0045, 0.19),
+        "torch grouped input gradient": (52_000, 0.0045, 0.19),
+        "torch grouped kernel gradient": (54_000, 0.0055, 0.2),
+        "torch grouped forward, uneven": (54_000, 0.017, 0.25),
+        "torch grouped input gradient, uneven": (55_000, 0.017, 0.26),
+        "torch grouped kernel gradient, uneven": (28_000, 0.11, 0),
+        "torch depthwise forward, 3-D": (100_000, 0.01, 0.12),
+        "torch depthwise input gradient, 3-D": (100_000, 0.44, 1.7),
+        "torch depthwise kernel gradient, 3-D": (14_000, 0.37, 0.019),
     },
     "cuda": {
         "operator": (200_000, 0, 0),  # measured: 500_000, much of which passes while the device works
@@ -67,21 +81,21 @@ COSTS: dict[str, dict[str, tuple[float, float, float]]] = {
         "torch depthwise forward, channels last, half, 8 taps at least": (42_000, 0.0036, 0.038),
         "torch depthwise input gradient, channels last, half, 8 taps at least": (71_000, 0.0016, 0.036),
         "torch depthwise kernel gradient, channels last, half, 8 taps at least": (80_000, 0.0013, 0.13),
-        "torch depthwise 3-D forward": (16_000, 0.0011, 0),
-        "torch depthwise 3-D input gradient": (17_000, 0.0033, 0),
-        "torch depthwise 3-D kernel gradient": (23_000, 0.0025, 0),
+        "torch depthwise forward, 3-D": (16_000, 0.0011, 0),
+        "torch depthwise input gradient, 3-D": (17_000, 0.0033, 0),
+        "torch depthwise kernel gradient, 3-D": (23_000, 0.0025, 0),
         "torch grouped forward": (37_000, 0.0012, 0.002),
         "torch grouped input gradient": (49_000, 0.00058, 0.02),
         "torch grouped kernel gradient": (27_000, 0.0017, 0.046),
         "torch dense forward": (27_000, 9.1e-05, 0),
-        "torch dense 1-D forward": (24_000, 4.9e-05, 0),
-        "torch dense 3-D forward": (19_000, 0.00066, 0),
+        "torch dense forward, 1-D": (24_000, 4.9e-05, 0),
+        "torch dense forward, 3-D": (19_000, 0.00066, 0),
         "torch dense input gradient": (28_000, 0.00019, 0),
-        "torch dense 1-D input gradient": (29_000, 5.1e-05, 0),
-        "torch dense 3-D input gradient": (26_000, 0.00041, 0),
+        "torch dense input gradient, 1-D": (29_000, 5.1e-05, 0),
+        "torch dense input gradient, 3-D": (26_000, 0.00041, 0),
         "torch dense kernel gradient": (35_000, 0.00012, 0),
-        "torch dense 1-D kernel gradient": (29_000, 0, 0.036),
-        "torch dense 3-D kernel gradient": (38_000, 0.00027, 0),
+        "torch dense kernel gradient, 1-D": (29_000, 0, 0.036),
+        "torch dense kernel gradient, 3-D": (38_000, 0.00027, 0),
         "transform": (41_000, 0.00046, 0),
         "transform, channels last": (41_000, 0.00046, 0),  # taken to be the same
         "transform kernels": (41_000, 0.00054, 0),
@@ -91,7 +105,31 @@ COSTS: dict[str, dict[str, tuple[float, float, float]]] = {
 }
 
 
+def by_axes(operation: str, problem: Problem) -> str:
+    """The name of an operation for the problem's number of axes; 2-D is the general one."""
+    return operation if problem.axes == 2 else f"{operation}, {problem.axes}-D"
+
+
 def estimate(operation: str, problem: Problem, products: float, elements: float) -> float:
     """Nanoseconds that an operation needs on the problem's device for so many products and elements."""
-    call, product, element = COSTS.get(problem.device, COSTS["cpu"])[operation]
+    call, product, element = _table(problem.device)[row(operation, problem.device)]
     return call + product * products + element * elements
+
+
+def row(operation: str, device: str) -> str:
+    """Where an operation stands in a device's table.
+
+    Operations are named from the general to the particular, with commas between; where the table does not tell
+    particular forms of one apart, the general row holds.
+
+    >>> row("transform, channels last, 3-D", "cpu")
+    'transform, channels last'
+    """
+    table = _table(device)
+    while operation not in table:
+        operation = operation[: operation.rindex(", ")]
+    return operation
+
+
+def _table(device: str) -> dict[str, tuple[float, float, float]]:
+    return COSTS.get(device, COSTS["cpu"])

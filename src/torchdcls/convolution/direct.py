@@ -88,11 +88,11 @@ def by_maps(gradient: Tensor, input: Tensor, problem: Problem, layout: torch.mem
     """The gradient of the kernel, a map of each item of the batch at a time, computed in a layout."""
     sizes = folded(problem)
     result = input.new_empty(problem.kernel_shape)
-    for block in _blocks(problem):
+    for block in problem.blocks(problem.groups, problem.batch * _bytes_each(problem)):
         maps = _folded_maps(input[:, block], layout)
         kernels = gradient[:, block].reshape(-1, 1, *problem.output_spatial)
         by_map = correlate(maps, kernels, None, sizes.padding, layout)
-        result[block] = by_map.reshape(problem.batch, -1, *problem.kernel_shape[1:]).sum(0)
+        result[block] = _summed(by_map, problem.batch, layout)
     return result
 
 
@@ -101,6 +101,13 @@ def _folded_maps(input: Tensor, layout: torch.memory_format) -> Tensor:
     if layout == torch.contiguous_format:
         return input.reshape(1, -1, *input.shape[2:])
     return input.movedim((0, 1), (-2, -1)).reshape(1, *input.shape[2:], -1).movedim(-1, 1)
+
+
+def _summed(by_map: Tensor, batch: int, layout: torch.memory_format) -> Tensor:
+    """``(1, batch * channels, *size)`` as ``(channels, 1, *size)``, the batch summed in the order of the memory."""
+    if layout == torch.contiguous_format:
+        return by_map.unflatten(1, (batch, -1)).sum(1).movedim(1, 0)
+    return by_map.movedim(1, -1).unflatten(-1, (batch, -1)).sum(-2).movedim(-1, 0)
 
 
 def _turned(problem: Problem) -> Problem:
@@ -138,9 +145,9 @@ def _layout(problem: Problem, form: str = "") -> torch.memory_format:
     return min(costs, key=costs.__getitem__)
 
 
-def _blocks(problem: Problem) -> list[slice]:
-    maps = problem.batch * (math.prod(problem.spatial) + math.prod(problem.output_spatial))
-    return problem.blocks(problem.groups, maps * problem.dtype.itemsize)
+def _bytes_each(problem: Problem) -> int:
+    """Of one map of the input and of the output."""
+    return (math.prod(problem.spatial) + math.prod(problem.output_spatial)) * problem.dtype.itemsize
 
 
 def by_blocks(
@@ -150,9 +157,9 @@ def by_blocks(
     if layout == problem.memory_format:
         return correlate(input, kernel, bias, problem.padding, layout)
     output = problem.empty_output(input)
-    for block in _blocks(problem):
+    for items, block in problem.tiles(_bytes_each(problem)):
         part = None if bias is None else bias[block]
-        output[:, block] = correlate(input[:, block], kernel[block], part, problem.padding, layout)
+        output[items, block] = correlate(input[items, block], kernel[block], part, problem.padding, layout)
     return output
 
 

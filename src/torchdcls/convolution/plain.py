@@ -5,7 +5,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor
 
-from .costs import WIDEST_PADDING, estimate
+from .costs import WIDEST_DENSE, WIDEST_PADDING, by_axes, estimate
 from .problem import Pairs, Problem, flat
 
 NAME = "torch"
@@ -21,33 +21,50 @@ def why_not(problem: Problem) -> str | None:
 def cost(problem: Problem) -> float:
     """Nanoseconds, about."""
     passes = ["forward"] + ["input gradient"] * problem.input_gradient + ["kernel gradient"] * problem.kernel_gradient
-    elements = math.prod(problem.input_shape) + math.prod(problem.output_shape)
-    return sum(estimate(operation_name(problem, each), problem, problem.products, elements) for each in passes)
+    return sum(estimate(operation_name(problem, each), problem, *work(problem)) for each in passes)
 
 
-def kind(problem: Problem) -> str:
-    """Which of torch's kernels it takes, in words of the table of costs."""
-    if problem.depthwise:
-        return "depthwise" if problem.axes < 3 else "depthwise 3-D"
-    if problem.groups > 1:
-        return "grouped"
-    return "dense" if problem.axes == 2 else f"dense {problem.axes}-D"
+def work(problem: Problem) -> tuple[float, float]:
+    """How many products, and elements moved, each pass takes."""
+    if _unfolds(problem):
+        return problem.products, problem.products * problem.groups / problem.out_channels
+    return problem.products, math.prod(problem.input_shape) + math.prod(problem.output_shape)
 
 
 def operation_name(problem: Problem, operation: str) -> str:
     """Its forward pass, input gradient or kernel gradient in the table of costs."""
-    name = f"torch {kind(problem)} {operation}"
-    if kind(problem) != "depthwise":
-        return name
+    if problem.depthwise:
+        name = f"torch depthwise {operation}"
+        name += _depthwise_form(problem, operation) if problem.axes < 3 else ""
+    elif _uneven(problem):
+        name = f"torch grouped {operation}, uneven"
+    elif _unfolds(problem):
+        name = f"torch wide {operation}"
+    else:
+        name = f"torch {'grouped' if problem.groups > 1 else 'dense'} {operation}"
+    return by_axes(name, problem)
+
+
+def _uneven(problem: Problem) -> bool:
+    """Whether the channels of each group fill no whole vectors on CPU."""
+    channels = (problem.in_channels // problem.groups, problem.out_channels // problem.groups)
+    return problem.device == "cpu" and 1 < problem.groups and any(n % 8 for n in channels)
+
+
+def _unfolds(problem: Problem) -> bool:
+    """Whether the kernel is too wide for torch's fast ways on CPU: it unfolds the input and multiplies matrices."""
+    return problem.device == "cpu" and not (problem.depthwise or _uneven(problem)) and problem.size[-1] > WIDEST_DENSE
+
+
+def _depthwise_form(problem: Problem, operation: str) -> str:
     if problem.device == "cuda" and problem.channels_last:
-        name += ", channels last"
-        name += ", half" if problem.dtype.itemsize == 2 else ""
-        return name + (", 8 taps at least" if max(problem.size) > 7 else "")
+        half = ", half" if problem.dtype.itemsize == 2 else ""
+        return f", channels last{half}" + (", 8 taps at least" if max(problem.size) > 7 else "")
     if operation == "forward" and max(problem.padding[-1]) > WIDEST_PADDING and not problem.channels_last:
-        return f"{name}, wide padding"
+        return ", wide padding"
     if operation == "kernel gradient" and problem.size[-1] <= 3:
-        return f"{name}, 3 columns at most"
-    return name
+        return ", 3 columns at most"
+    return ""
 
 
 def convolve(

@@ -1,5 +1,6 @@
 """What is to be convolved, in numbers: the description that every backend reads."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,9 @@ Pairs = tuple[tuple[int, int], ...]
 # from the system page by page: up to three times faster than all at once. Elsewhere blocks bound the memory.
 _BLOCK_BYTES = {"cpu": 2**21}
 _BLOCK_BYTES_ELSEWHERE = 2**28
+# So many channels, where they are innermost, fill a cache line and a vector: blocks of other numbers are several times
+# slower.
+_LINE = 16
 
 
 @dataclass(frozen=True)
@@ -108,11 +112,14 @@ class Problem:
 
     def empty_output(self, like: Tensor) -> Tensor:
         """A result to be filled, in the dtype and on the device of ``like`` and in the input's memory layout."""
-        return like.new_empty(self.output_shape).contiguous(memory_format=self.memory_format)
+        return self._empty(self.output_shape, like)
 
     def empty_input(self, like: Tensor) -> Tensor:
         """An input's gradient to be filled, likewise."""
-        return like.new_empty(self.input_shape).contiguous(memory_format=self.memory_format)
+        return self._empty(self.input_shape, like)
+
+    def _empty(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=self.memory_format)
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -122,7 +129,17 @@ class Problem:
     def blocks(self, count: int, bytes_each: int) -> list[slice]:
         """So many groups, or other parts of this size, in blocks of a size that is good for the device."""
         step = max(1, _BLOCK_BYTES.get(self.device, _BLOCK_BYTES_ELSEWHERE) // max(1, bytes_each))
-        return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+        if step > _LINE // 2:
+            step = max(_LINE, step - step % _LINE)
+        return slices(count, step)
+
+    def tiles(self, bytes_each: int) -> list[tuple[slice, slice]]:
+        """Items of the batch and groups, in blocks of such a size that keep to whole lines of groups."""
+        groups = self.blocks(self.groups, self.batch * bytes_each)
+        if groups[0].stop < _LINE:
+            groups = slices(self.groups, _LINE)
+        items = self.blocks(self.batch, groups[0].stop * bytes_each)
+        return list(itertools.product(items, groups))
 
     def reachable(self) -> tuple[slice, ...]:
         """The taps of each axis that can touch the input at all, and not only padding; one where none can."""
@@ -151,6 +168,15 @@ class Problem:
             for (before, after), k, tap in zip(self.padding, self.size, taps, strict=True)
         )
         return replace(self, size=tuple(tap.stop - tap.start for tap in taps), padding=padding)
+
+
+def slices(count: int, step: int) -> list[slice]:
+    """``count`` things, ``step`` at a time.
+
+    >>> slices(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
 def lies_channels_last(input: Tensor) -> bool:

@@ -23,7 +23,7 @@ import math
 import torch
 from torch import Tensor
 
-from .costs import estimate
+from .costs import by_axes, estimate
 from .problem import Problem
 
 NAME = "spectral"
@@ -77,11 +77,12 @@ def _transform_cost(problem: Problem, channels: int) -> float:
 
 def transform_name(problem: Problem) -> str:
     """A transform in the table of costs: maps whose channels are innermost in memory are gathered first."""
-    return "transform, channels last" if problem.channels_last else "transform"
+    return by_axes("transform, channels last" if problem.channels_last else "transform", problem)
 
 
 def _kernel_transform_cost(problem: Problem) -> float:
-    return estimate("transform kernels", problem, *transform_work(problem, math.prod(problem.kernel_shape[:2])))
+    name = by_axes("transform kernels", problem)
+    return estimate(name, problem, *transform_work(problem, math.prod(problem.kernel_shape[:2])))
 
 
 def transform_work(problem: Problem, maps: int) -> tuple[float, float]:
