@@ -133,7 +133,10 @@ def transform_sample(problem: Problem) -> Sample:
 
     def there_and_back() -> None:
         for groups, _ in transforms.blocks:
-            x[:, transforms.inputs_of(groups)] = transforms.to_input(transforms.of_input(x, groups))
+            spectrum = spectral.arranged(transforms.of_input(x, groups), problem)
+            x[:, transforms.inputs_of(groups)] = transforms.to_input(
+                spectrum if problem.depthwise else spectral.maps(spectrum, transforms.frequencies)
+            )
 
     work = spectral.transform_work(problem, math.prod(x.shape[:2]))
     return spectral.transform_name(problem), *work, nanoseconds(there_and_back, problem.device) / 2
@@ -142,31 +145,39 @@ def transform_sample(problem: Problem) -> Sample:
 def spectral_samples(problem: Problem) -> Iterator[Sample]:
     """Transforms and products."""
     yield transform_sample(problem)
-    if problem.axes == 2:
+    if problem.axes == 2 and problem.depthwise:
         yield transform_sample(replace(problem, channels_last=True))
     x, kernel, _ = tensors(problem)
     transforms = spectral.Transforms(problem)
     blocks = [(groups, outputs) for groups, parts in transforms.blocks for outputs in parts]
-    spectra = [
-        (spectral.arranged(transforms.of_input(x, groups), problem), transforms.of_kernel(kernel, groups, outputs))
-        for groups, outputs in blocks
-    ]
+
+    def of_kernel(groups: slice, outputs: slice) -> Tensor:
+        spectrum = transforms.of_kernel(kernel, groups, outputs)
+        return spectrum if problem.depthwise else spectral.matrices(spectrum, 0)
 
     def kernels_there_and_back() -> None:
         for groups, outputs in blocks:
-            kernel[outputs] = transforms.to_kernel(transforms.of_kernel(kernel, groups, outputs))
+            spectrum = of_kernel(groups, outputs)
+            if not problem.depthwise:
+                spectrum = spectrum.movedim(1, -1).unflatten(-1, transforms.frequencies)
+            kernel[outputs] = transforms.to_kernel(spectrum)
 
     yield (
-        costs.by_axes("transform kernels", problem),
+        spectral.kernel_transform_name(problem),
         *spectral.transform_work(problem, math.prod(kernel.shape[:2])),
         nanoseconds(kernels_there_and_back, problem.device) / 2,
     )
     products, moved = spectral.product_work(problem)
     operation = "multiply" if problem.depthwise else "multiply matrices"
+    spectra = [
+        (spectral.arranged(transforms.of_input(x, groups), problem), of_kernel(groups, outputs))
+        for groups, outputs in blocks
+    ]
 
     def multiply() -> None:
         for a, b in spectra:
-            spectral.correlate(a, b, problem)
+            b = torch.conj_physical(b)
+            _ = a * b[:, 0] if problem.depthwise else a @ b.mT
 
     yield operation, products, moved, nanoseconds(multiply, problem.device)
 

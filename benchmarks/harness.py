@@ -3,6 +3,7 @@
 import csv
 import os
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,8 @@ class Row:
     target: str
 
 
+_WARM_UP = 0.02  # seconds, one run at least
+
 Case = Callable[[torch.device], Iterator[Comparison]]
 CASES: dict[str, Case] = {}
 
@@ -77,8 +80,8 @@ def measure(name: str, comparison: Comparison, device: torch.device, quick: bool
     times: dict[str, list[float]] = {contender: [] for contender in comparison.contenders}
     begin = time.perf_counter()
     for repeat in range(comparison.repeats):
-        # Every other time in reverse: nobody always follows the slowest, which leaves caches and threads cold.
-        for contender in list(times)[:: 1 if repeat % 2 == 0 else -1]:
+        # In another order each time: nobody always follows the slowest, which leaves caches and threads cold.
+        for contender in random.Random(repeat).sample(list(times), len(times)):
             times[contender].append(_seconds(comparison.contenders[contender], device))
         if repeat >= 2 and time.perf_counter() - begin > comparison.seconds:
             break
@@ -126,18 +129,21 @@ def _check(name: str, comparison: Comparison) -> None:
 
 
 def _seconds(run: Run, device: torch.device) -> float:
-    """The median of three, after one that finds caches and allocator as the contender before left them.
+    """The median of three, after some that find caches, threads and allocator as the contender before left them.
 
     Of what takes over a second one run is enough: there the difference vanishes.
     """
     times: list[float] = []
-    while len(times) < 4 and sum(times) < 1:
+    warm = 0
+    while len(times) < warm + 3 and sum(times) < 1:
         _synchronize(device)
         begin = time.perf_counter()
         run()
         _synchronize(device)
         times.append(time.perf_counter() - begin)
-    return statistics.median(times[1:] or times)
+        if sum(times) < _WARM_UP or not warm:
+            warm = len(times)
+    return statistics.median(times[warm:] or times)
 
 
 def _synchronize(device: torch.device) -> None:

@@ -474,9 +474,7 @@ def test_direct_is_right_tile_by_tile(last, monkeypatch):
         assert_close(output, expected, "convolution")
         direction = torch.randn_like(expected)
         gradients = torch.autograd.grad(output, (x, kernel, bias), direction)
-        for ours, torchs in zip(
-            gradients, torch.autograd.grad(expected, (x, kernel, bias), direction), strict=True
-        ):
+        for ours, torchs in zip(gradients, torch.autograd.grad(expected, (x, kernel, bias), direction), strict=True):
             assert_close(ours, torchs, "gradient")
 
 

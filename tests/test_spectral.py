@@ -157,7 +157,7 @@ def test_the_inputs_layout_is_returned(channels_last):
 def test_matrices_are_contiguous():
     # a product of strided ones takes up to 20 times as long
     for groups, spectrum in ((0, torch.randn(2, 3, 4, 5, 6)), (1, torch.randn(3, 2, 4, 5, 6))):
-        matrices = spectral._matrices(spectrum, groups)
+        matrices = spectral.matrices(spectrum, groups)
         assert matrices.shape == (2, 30, 3, 4)
         assert matrices.is_contiguous()
         assert torch.equal(matrices[1, 8], spectrum.movedim(groups, 0)[1, :, :, 1, 2])
@@ -184,10 +184,12 @@ def test_costs_count_transforms_and_products(asked, depthwise, dense, monkeypatc
         monkeypatch.setattr(spectral, "estimate", count)
         assert spectral.cost(of) == sum(numbers)
         product = "multiply" if groups == 6 else "multiply matrices"
-        assert counted == dict(zip(("transform", "transform kernels", product), numbers, strict=True))
+        form = "" if groups == 6 else ", dense"
+        names = (f"transform{form}", f"transform kernels{form}", product)
+        assert counted == dict(zip(names, numbers, strict=True))
         counted.clear()
         assert spectral.kernel_gradient_cost(of) == 4
-        assert counted == {"transform": 2, "transform kernels": 1, product: 1}
+        assert counted == dict(zip(names, (2, 1, 1), strict=True))
 
 
 def test_costs_are_those_of_the_table_for_the_work_there_is():
@@ -198,8 +200,8 @@ def test_costs_are_those_of_the_table_for_the_work_there_is():
         assert work == (pytest.approx(maps * points * math.log2(points + 1)), maps * points)
     kernels = 12 * 2
     assert spectral.product_work(of) == (points / 2 * 2 * kernels, points / 2 * (2 * (6 + 12) + kernels))
-    inputs, outputs = (estimate("transform", of, *spectral.transform_work(of, 2 * n)) for n in (6, 12))
-    kernel = estimate("transform kernels", of, *spectral.transform_work(of, kernels))
+    inputs, outputs = (estimate("transform, dense", of, *spectral.transform_work(of, 2 * n)) for n in (6, 12))
+    kernel = estimate("transform kernels, dense", of, *spectral.transform_work(of, kernels))
     product = estimate("multiply matrices", of, *spectral.product_work(of))
     once = inputs + outputs + kernel + product
     assert spectral.kernel_gradient_cost(of) == pytest.approx(once)
@@ -209,6 +211,17 @@ def test_costs_are_those_of_the_table_for_the_work_there_is():
     assert spectral.cost(replace(of, kernel_gradient=True)) == pytest.approx(once + outputs + kernel + product)
     both = replace(of, input_gradient=True, kernel_gradient=True)
     assert spectral.cost(both) == pytest.approx(once + backward + kernel + product)
+
+
+def test_transforms_are_named_by_what_is_done_besides():
+    of = posed(2, 6, 6, 6, (9, 8), (5, 5), ((2, 2), (2, 2)))
+    assert (spectral.transform_name(of), spectral.kernel_transform_name(of)) == ("transform", "transform kernels")
+    assert spectral.transform_name(replace(of, channels_last=True)) == "transform, channels last"
+    dense = replace(of, groups=1, channels_last=True)
+    names = (spectral.transform_name(dense), spectral.kernel_transform_name(dense))
+    assert names == ("transform, dense", "transform kernels, dense")
+    line = posed(2, 6, 6, 6, (9,), (5,), ((2, 2),))
+    assert spectral.transform_name(line) == "transform, 1-D"
 
 
 def test_there_is_nothing_to_transform_in_nothing():

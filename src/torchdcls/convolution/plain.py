@@ -48,7 +48,7 @@ def operation_name(problem: Problem, operation: str) -> str:
 def _uneven(problem: Problem) -> bool:
     """Whether the channels of each group fill no whole vectors on CPU."""
     channels = (problem.in_channels // problem.groups, problem.out_channels // problem.groups)
-    return problem.device == "cpu" and 1 < problem.groups and any(n % 8 for n in channels)
+    return problem.device == "cpu" and problem.groups > 1 and any(n % 8 for n in channels)
 
 
 def _unfolds(problem: Problem) -> bool:

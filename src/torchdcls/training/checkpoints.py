@@ -113,7 +113,9 @@ def newest_checkpoint(folder: Path) -> Path | None:
                 warnings.warn(f"{damaged[0]}; going on from {path}, the one before", stacklevel=2)
             return path
     if damaged:
-        raise DamagedCheckpointError(f"{'; '.join(damaged)}; no other is left, begin the run in another folder")
+        best = folder / BEST
+        way = f"copy {best} to {folder / LAST} to go on from there" if best.exists() else "no other is left"
+        raise DamagedCheckpointError(f"{'; '.join(damaged)}; {way}, or begin the run in another folder")
     return None
 
 

@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     from .train import recipe_words
     from .trained import load_trained
 
+    if arguments.output and not arguments.output.parent.is_dir():
+        raise FileNotFoundError(f"--output must be in a folder that is there, found none at {arguments.output.parent}")
     trained = load_trained(arguments.model)
     # A run may have been trained on many devices; one is enough here unless more are asked for.
     single = dataclasses.replace(trained.recipe.machine, devices=1, nodes=1, accumulate=1)
@@ -85,8 +87,9 @@ def evaluate(trained: Any) -> tuple[int, dict[str, Estimate]] | None:
     from lightning.pytorch import LightningModule, Trainer
 
     from .data import Samples, make_loader, open_set
+    from .devices import cluster, count_devices
     from .module import count_hits, exact
-    from .run import count_devices, quiet
+    from .run import quiet
 
     recipe = trained.recipe
     samples = open_set(recipe, training=False)
@@ -123,6 +126,7 @@ def evaluate(trained: Any) -> tuple[int, dict[str, Estimate]] | None:
             devices=count_devices(recipe),
             num_nodes=machine.nodes,
             precision=recipe.trainer.precision,
+            plugins=cluster(recipe),
             use_distributed_sampler=False,
             logger=False,
             enable_checkpointing=False,

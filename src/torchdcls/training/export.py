@@ -22,13 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export and say how far the files are from the network."""
+    from .results import CHECKPOINTS
     from .trained import load_trained
 
     trained = load_trained(arguments.model)
     if arguments.model.suffix in (".safetensors", ".onnx"):
         raise ValueError(f"model must be a run folder or a .ckpt file, got {arguments.model}, which is fused already")
-    start = arguments.model if arguments.model.is_dir() else arguments.model.parent
-    folder = arguments.folder or start / "exported"
+    model = arguments.model
+    run_folder = model if model.is_dir() else model.parent.parent if model.parent.name == CHECKPOINTS else model.parent
+    folder = arguments.folder or run_folder / "exported"
     for name, difference in export(trained, folder, onnx=not arguments.no_onnx).items():
         checked = "not run, for want of onnxruntime" if difference is None else f"differs by at most {difference:.1e}"
         print(f"{folder / name}: {checked}")

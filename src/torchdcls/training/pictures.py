@@ -2,6 +2,7 @@
 
 import functools
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,9 @@ def open_source(recipe: Recipe, training: bool, mode: str) -> Any:
     """What timm makes of the data section, without transforms."""
     data = recipe.data
     split = data.train_split if training else data.val_split
+    folders: set[str] = set()
     if not data.name.startswith(PREFIXES):
-        _check_folder(data, split)
+        folders = _check_folder(data, split)
     elif data.name.startswith(STREAMS) and not recipe.model.classes:
         raise ValueError(f"model.classes must be given for {data.name}, which does not say how many classes it has")
     samples = data.train_samples if training else data.val_samples
@@ -135,7 +137,7 @@ def open_source(recipe: Recipe, training: bool, mode: str) -> Any:
     if data.name.startswith(STREAMS):
         options |= streamed
     try:
-        return create_dataset(
+        source = create_dataset(
             data.name,
             root=data.root,
             split=split,
@@ -144,10 +146,16 @@ def open_source(recipe: Recipe, training: bool, mode: str) -> Any:
         )
     except (AssertionError, ImportError, RuntimeError) as error:
         raise ValueError(f"the set {data.name or data.root} could not be opened: {error}") from error
+    left_out = folders - _classes(source).keys()
+    if left_out:
+        warnings.warn(
+            f"data.class_map does not name {listed(left_out)}: images of these are left out of {split}", stacklevel=2
+        )
+    return source
 
 
-def _check_folder(data: Data, split: str) -> None:
-    """Refuse what timm would read as something else: a folder that is not there, a class without images."""
+def _check_folder(data: Data, split: str) -> set[str]:
+    """The names of the class folders; refuses what timm would read as something else, such as an empty one."""
     if data.name:
         raise ValueError(
             f"data.name must be empty, digits or begin with one of {', '.join(PREFIXES)}, got {data.name!r}"
@@ -182,6 +190,7 @@ def _check_folder(data: Data, split: str) -> None:
         if nested := places - {each}:
             below = min(nested).relative_to(each)
             raise ValueError(f"class folder {each} must hold its images itself, found some in {below} below it")
+    return {each.name for each in classes}
 
 
 def _classes(source: Any) -> dict[str, int]:

@@ -8,6 +8,8 @@ figures/, and, when the run is complete, summary.json.
 import json
 import logging
 import os
+import signal
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from torch import nn
 
@@ -24,6 +27,7 @@ from ..layers import DclsNd
 from ..surgery import Conversion, is_depthwise
 from .checkpoints import AtomicCheckpointIO, Checkpoints, check_space, newest_checkpoint, newest_name
 from .data import Sets, Stream, open_sets
+from .devices import best_accelerator, check_batch, cluster, count_devices
 from .history import Boards, History, finite, replace_file
 from .module import Training, make_optimizer, make_scheduler
 from .network import build_network
@@ -93,7 +97,7 @@ def plan(recipe: Recipe, sets: Sets, network: nn.Module, conversion: Conversion 
     devices, updates = count_devices(recipe), sets.updates(recipe)
     world = devices * recipe.machine.nodes
     machine, trainer, o = recipe.machine, recipe.trainer, recipe.optimizer
-    kind = machine.accelerator if machine.accelerator != "auto" else _best_accelerator()
+    kind = machine.accelerator if machine.accelerator != "auto" else best_accelerator()
     lines = [
         f"run         {recipe.name}, variant {recipe.variant}, seed {recipe.seed}",
         f"model       {recipe.model.name}, {_parameters(network):,} parameters, {sets.classes} classes",
@@ -114,46 +118,6 @@ def plan(recipe: Recipe, sets: Sets, network: nn.Module, conversion: Conversion 
         )
     make_scheduler(recipe, optimizer, updates)  # which refuses what it can't make
     return "\n".join(lines) + (f"\n\n{conversion}\n" if conversion is not None else "")
-
-
-def count_devices(recipe: Recipe) -> int:
-    """Devices on each node; refuses what is not there."""
-    machine = recipe.machine
-    there = torch.cuda.device_count()
-    started = os.environ.get("WORLD_SIZE") if "TORCHELASTIC_RUN_ID" in os.environ else None
-    if started is not None and machine.devices > 0 and int(started) != machine.devices * machine.nodes:
-        raise ValueError(
-            f"torchrun has started {started} processes, and the recipe has {machine.nodes} nodes with "
-            f"{machine.devices} devices; give --nodes and --devices to both"
-        )
-    if machine.accelerator == "gpu" and not there:
-        raise ValueError("machine.accelerator=gpu needs a GPU that torch can use, found none; cpu runs without")
-    if machine.accelerator == "mps" and not torch.backends.mps.is_available():
-        raise ValueError("machine.accelerator=mps needs an Apple GPU that torch can use, found none; cpu runs without")
-    if machine.accelerator == "auto" and machine.devices > 1 and not there:
-        raise ValueError(
-            f"machine.devices={machine.devices} needs GPUs that torch can use, found none; "
-            "machine.accelerator=cpu starts so many processes on the CPU"
-        )
-    gpu = machine.accelerator == "gpu" or (machine.accelerator == "auto" and there > 0)
-    if machine.devices == -1:
-        return there if gpu else 1
-    if gpu and machine.devices > there:
-        raise ValueError(f"machine.devices must be at most the number of GPUs, {there}, got {machine.devices}")
-    return machine.devices
-
-
-def check_batch(recipe: Recipe, devices: int) -> None:
-    """Refuse batches that cannot be cut evenly, or not be mixed in pairs."""
-    machine, a, size = recipe.machine, recipe.augmentation, recipe.trainer.batch_size
-    parts = devices * machine.nodes * machine.accumulate
-    if size % parts:
-        raise ValueError(
-            f"trainer.batch_size must be divisible by devices x nodes x accumulate = "
-            f"{devices} x {machine.nodes} x {machine.accumulate} = {parts}, got {size}"
-        )
-    if a.enabled and (a.mixup or a.cutmix) and size // parts % 2:
-        raise ValueError(f"mixup and cutmix need an even number of images on each device and step, got {size // parts}")
 
 
 def checkpoint_size(recipe: Recipe, network: nn.Module) -> int:
@@ -181,7 +145,7 @@ def _fit(recipe: Recipe, sets: Sets, network: nn.Module, folder: Path, newest: P
         gradient_clip_val=recipe.optimizer.clip,
         deterministic=trainer.deterministic,
         use_distributed_sampler=False,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[AtomicCheckpointIO(), *cluster(recipe)],
         callbacks=[history, boards, checkpoints, *progress],
         logger=False,
         enable_checkpointing=False,
@@ -199,6 +163,15 @@ def _fit(recipe: Recipe, sets: Sets, network: nn.Module, folder: Path, newest: P
             f"{error}; the run stopped, its last good checkpoint is {good}. A lower optimizer.lr, a longer warm-up or "
             "optimizer.clip=1 often helps"
         ) from error
+    except SystemExit as stop:  # what Lightning makes of Ctrl-C and of SIGTERM
+        number = signal.SIGTERM if isinstance(stop, SIGTERMException) else signal.SIGINT
+        if _is_first():
+            print(
+                f"stopped by {number.name}; --resume goes on from {newest_name(folder / CHECKPOINTS)}",
+                file=sys.stderr,
+                flush=True,
+            )
+        raise SystemExit(128 + number) from None
     if lightning.is_global_zero:
         summary = summarize(recipe, module, history)
         replace_file(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
@@ -257,10 +230,6 @@ def _parameters(network: nn.Module) -> int:
 def _is_first() -> bool:
     """Whether this is the first of a run's processes."""
     return int(getattr(rank_zero_only, "rank", 0)) == 0
-
-
-def _best_accelerator() -> str:
-    return "gpu" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 @contextmanager

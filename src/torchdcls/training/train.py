@@ -57,16 +57,20 @@ def run(arguments: argparse.Namespace) -> int:
     recipe = load_recipe(arguments.recipe, recipe_words(arguments), arguments.variant)
     from . import run as runs  # after the recipe, so that a wrong word is answered before Lightning is loaded
     from .data import open_sets
+    from .devices import check_batch, count_devices
     from .network import build_network
     from .sampling import set_seed
 
     if arguments.check_images:
         return check_images(recipe)
     if arguments.dry_run:
-        runs.check_batch(recipe, runs.count_devices(recipe))
+        check_batch(recipe, count_devices(recipe))
         set_seed(recipe.seed)
         sets = open_sets(recipe)
-        print(runs.plan(recipe, sets, *build_network(recipe, sets.classes)))
+        download = recipe.model.pretrained and recipe.model.weights is None
+        print(runs.plan(recipe, sets, *build_network(recipe, sets.classes, trained=not download)))
+        if download:
+            print("the trained weights that the run starts from are not downloaded for this")
         return 0
     folder = arguments.folder or Path("runs") / recipe.name / f"{recipe.variant}-{recipe.seed}"
     if runs.is_complete(folder, recipe):
