@@ -3,7 +3,7 @@
     python killed_runs.py RECIPE FOLDER
 
 Imports once and forks a process for each run: first one that is never interrupted, then, for each point, one that
-ends there by SIGKILL and one that resumes it.
+ends there by SIGKILL and one that resumes it; last, some that are asked to stop, and one that resumes each.
 """
 
 import os
@@ -49,6 +49,24 @@ POINTS = {
 }
 
 
+def stop_at_step(number, step=16):
+    """Send the signal of that number to the process itself in a step of the second epoch."""
+    if number == signal.SIGINT:  # which a process in the background ignores, and so do its children
+        signal.signal(number, signal.default_int_handler)
+    original, calls = Training.training_step, []
+
+    def replacement(*arguments):
+        calls.append(number)
+        if len(calls) == step:
+            os.kill(os.getpid(), number)
+        return original(*arguments)
+
+    Training.training_step = replacement
+
+
+STOPS = {"by Ctrl-C": signal.SIGINT, "by SIGTERM": signal.SIGTERM}
+
+
 def in_child(work):
     pid = os.fork()
     if pid == 0:
@@ -56,6 +74,8 @@ def in_child(work):
         try:
             work()
             status = 0
+        except SystemExit as stop:
+            status = stop.code
         except BaseException:
             traceback.print_exc()
         finally:
@@ -81,6 +101,14 @@ def main(recipe_file, folder):
         (folder / point / "killed").write_text("\n".join(p.name for p in (folder / point / "checkpoints").iterdir()))
         again = resumed if number == 1 else recipe
         assert in_child(lambda again=again, point=point: train(again, folder / point, resume=True)) == 0, point
+    for point, number in STOPS.items():
+
+        def stopped(point=point, number=number):
+            stop_at_step(number)
+            train(recipe, folder / point)
+
+        assert in_child(stopped) == 128 + number, point
+        assert in_child(lambda point=point: train(recipe, folder / point, resume=True)) == 0, point
 
 
 if __name__ == "__main__":

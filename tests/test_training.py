@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 
 from torchdcls import __version__
-from torchdcls.training import cli
+from torchdcls.training import cli, devices
 from torchdcls.training.network import build_network
 from torchdcls.training.recipe import Recipe, change, load_recipe, same_run, shipped_recipes, variants
 from torchdcls.training.values import described, plain, read_yaml
@@ -219,6 +220,43 @@ def test_torchrun_and_the_recipe_must_agree(capsys, monkeypatch):
     assert cli.main(["train", str(TINY), "--dry-run"]) == 1
     assert "torchrun has started 2 processes, and the recipe has 1 nodes with 1 devices" in capsys.readouterr().err
     assert cli.main(["train", str(TINY), "--dry-run", "--devices", "2", "trainer.batch_size=16"]) == 0
+
+
+def test_a_dry_run_downloads_no_weights(capsys):
+    assert cli.main(["train", str(TINY), "--dry-run", "model.pretrained=true"]) == 0
+    assert "the trained weights that the run starts from are not downloaded for this" in capsys.readouterr().out
+
+
+def test_srun_and_the_recipe_must_agree(capsys, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_NAME", "train")
+    for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.setenv(name, "4")
+    assert cli.main(["train", str(TINY), "--dry-run"]) == 1
+    message = capsys.readouterr().err
+    assert "srun has started 4 processes, and the recipe has 1 nodes with 1 devices" in message
+    assert "--ntasks-per-node" in message
+    four = change(load_recipe(TINY), ["machine.devices=4"])
+    assert devices.count_devices(four) == 4
+    assert devices.count_devices(change(four, ["machine.devices=2", "machine.nodes=2"])) == 2
+    (environment,) = devices.cluster(four)
+    assert isinstance(environment, SLURMEnvironment)
+    assert not environment.auto_requeue
+    monkeypatch.setenv("SLURM_JOB_NAME", "interactive")  # a shell, where nothing is started by srun
+    assert devices.cluster(four) == []
+    assert devices.count_devices(four) == 4
+
+
+def test_a_process_alone_in_a_job_starts_its_own(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_NAME", "train")
+    for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"):  # of the job, in whose script nothing was started by srun
+        monkeypatch.setenv(name, "8")
+    monkeypatch.delenv("SLURM_STEP_NUM_TASKS", raising=False)
+    two = change(load_recipe(TINY), ["machine.devices=2"])
+    assert devices.count_devices(two) == 2
+    (environment,) = devices.cluster(two)
+    assert isinstance(environment, LightningEnvironment)
+    with pytest.raises(ValueError, match="srun has started 1 processes, and the recipe has 2 nodes with 2 devices"):
+        devices.count_devices(change(two, ["machine.nodes=2"]))
 
 
 def test_numbers_that_yaml_takes_for_words():

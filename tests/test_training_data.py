@@ -3,6 +3,7 @@
 import io
 import random
 import tarfile
+from functools import partialmethod
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ from PIL import Image
 from tests.test_training import TINY
 
 from torchdcls.training import cli
+from torchdcls.training.checkpoints import read_checkpoint
 from torchdcls.training.data import Stream, make_loader, make_transform, open_set, open_sets
+from torchdcls.training.module import Training
 from torchdcls.training.pictures import Cached, Digits, Pictures, open_source
 from torchdcls.training.recipe import change, load_recipe
+from torchdcls.training.run import train
 from torchdcls.training.sampling import TrainingBatches, ValidationBatches, seed_of, seeded, set_seed
 
 CLASSES = ("cat", "dog", "emu")
@@ -326,6 +330,48 @@ def test_webdataset_shards(tmp_path):
     few = open_set(change(recipe, ["model.classes=2"]), training=False)
     with pytest.raises(ValueError, match=r"classes must be from 0 to model.classes - 1 = 1, got 2"):
         list(few)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # in webdataset
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_goes_on_to_the_bit(tmp_path, workers, monkeypatch):
+    pytest.importorskip("webdataset")
+    write_shards(tmp_path, "train", shards=4, each=8)
+    write_shards(tmp_path, "val", shards=1)
+    words = ["data.name=wds/x", "model.classes=3", "trainer.epochs=2", "machine.save_every=1", "trainer.batch_size=4"]
+    words += ["data.train_split=train-{0..3}.tar|32", "data.val_split=val-0.tar|6", f"machine.workers={workers}"]
+    recipe = recipe_of(tmp_path, *words)
+    seen = []
+
+    def watched(self, batch, number, end=None, original=Training.training_step):
+        seen.append(batch[0].sum().item())
+        if len(seen) == end:
+            raise RuntimeError("stopped")
+        return original(self, batch, number)
+
+    monkeypatch.setattr(Training, "training_step", watched)
+    train(recipe, tmp_path / "whole")
+    whole, seen[:] = list(seen), []
+    assert len(set(whole)) == 16
+    monkeypatch.setattr(Training, "training_step", partialmethod(watched, end=12))
+    with pytest.raises(RuntimeError, match="stopped"):
+        train(recipe, tmp_path / "stopped")
+    monkeypatch.setattr(Training, "training_step", watched)
+    train(recipe, tmp_path / "stopped", resume=True)
+    assert seen[:11] + seen[12:] == whole  # what the stop cut off is done again
+    found, expected = (read_checkpoint(tmp_path / each / "checkpoints" / "last.ckpt") for each in ("stopped", "whole"))
+    for name, tensor in expected["state_dict"].items():
+        assert torch.equal(found["state_dict"][name], tensor), name
+
+
+def test_classes_that_the_map_leaves_out_are_named(tmp_path):
+    write_folder(tmp_path)
+    (tmp_path / "map.txt").write_text("cat\ndog\n")
+    recipe = recipe_of(tmp_path, f"data.class_map={tmp_path / 'map.txt'}")
+    left_out = "data.class_map does not name emu: images of these are left out of"
+    with pytest.warns(match=f"{left_out} train"), pytest.warns(match=f"{left_out} validation"):
+        sets = open_sets(recipe)
+    assert (sets.classes, sets.images) == (2, 8)
 
 
 @pytest.mark.parametrize(

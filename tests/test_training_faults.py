@@ -55,7 +55,10 @@ def test_a_killed_run_goes_on_to_the_bit(tmp_path):
     assert result.returncode == 0, result.stderr[-3000:]
     whole = tmp_path / "whole"
     resumed = [folder for folder in tmp_path.iterdir() if folder != whole]
-    assert len(resumed) == 8
+    assert len(resumed) == 8 + 2
+    for number, point in (("SIGINT", "by Ctrl-C"), ("SIGTERM", "by SIGTERM")):
+        last = tmp_path / point / "checkpoints" / "last.ckpt"
+        assert f"stopped by {number}; --resume goes on from {last}" in result.stderr
     expected = read_checkpoint(whole / "checkpoints" / "last.ckpt")
     # Otherwise it would be equal without having been resumed, or without anything random in it.
     assert expected["global_step"] == 15
@@ -72,7 +75,7 @@ def test_a_killed_run_goes_on_to_the_bit(tmp_path):
             assert ours["epochs"].tolist() == [0, 1, 2, 3]
             for name in theirs.files:
                 np.testing.assert_array_equal(ours[name], theirs[name])
-    left = {folder.name: (folder / "killed").read_text().split() for folder in resumed}
+    left = {folder.parent.name: folder.read_text().split() for folder in tmp_path.glob("*/killed")}
     assert "last.ckpt.writing" in left["while a checkpoint is written"]
     assert "last.ckpt" not in left["between the two names of a checkpoint"]
 
@@ -114,6 +117,9 @@ def test_damage_is_found_and_the_one_before_taken(tmp_path, spoil):
     assert read_checkpoint(found)["step"] == 3
     found.write_bytes(b"")
     with pytest.raises(DamagedCheckpointError, match=r"last.ckpt is damaged.*previous.ckpt is damaged.*no other"):
+        newest_checkpoint(tmp_path)
+    write_checkpoint(CONTENT, tmp_path / "best.ckpt")
+    with pytest.raises(DamagedCheckpointError, match=r"copy .*best.ckpt to .*last.ckpt to go on from there, or begin"):
         newest_checkpoint(tmp_path)
 
 

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 import torch
 from scipy.stats import binomtest
 from tests.test_training import TINY
+from tests.test_training_data import recipe_of, write_folder
 from tests.test_training_faults import rows
 from torch import nn
 
@@ -93,6 +95,39 @@ def test_exported_networks_are_plain(folder):
     with torch.no_grad():
         for other in (fused, onnx):
             torch.testing.assert_close(other.predict(images), trained.predict(images), rtol=1e-4, atol=1e-5)
+
+
+def test_a_checkpoint_is_exported_into_its_runs_folder(folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(folder / "checkpoints", run / "checkpoints")
+    assert cli.main(["export", str(run / "checkpoints" / "best.ckpt"), "--no-onnx"]) == 0
+    assert (run / "exported" / "model.safetensors").is_file()
+    shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "alone.ckpt")
+    assert cli.main(["export", str(tmp_path / "alone.ckpt"), "--no-onnx"]) == 0
+    assert (tmp_path / "exported" / "model.safetensors").is_file()
+
+
+def test_a_network_of_an_image_folder_is_evaluated_and_exported(tmp_path, capsys):
+    write_folder(tmp_path / "images")
+    train(recipe_of(tmp_path / "images", "trainer.epochs=1"), tmp_path / "run")
+    write_folder(tmp_path / "others", splits=("test",), each=2)
+    assert cli.main(["export", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    words = [f"data.root={tmp_path / 'others'}", "data.val_split=test"]
+    said = []
+    for file in FILES:
+        assert cli.main(["evaluate", str(tmp_path / "run" / file), *words]) == 0
+        said.append(capsys.readouterr().out.partition("data ")[2])
+        assert f"{tmp_path / 'others'}, 6 images" in said[-1]
+    assert len(set(said[:3])) == 1
+    (tmp_path / "others" / "test" / "emu").rename(tmp_path / "others" / "test" / "owl")
+    assert cli.main(["evaluate", str(tmp_path / "run"), *words]) == 1
+    assert "must have the classes that the model was trained on, 3 from cat to emu" in capsys.readouterr().err
+
+
+def test_an_output_in_no_folder_is_refused_before_anything_is_computed(folder, tmp_path, capsys):
+    assert cli.main(["evaluate", str(folder), "--output", str(tmp_path / "none" / "out.json")]) == 1
+    assert f"--output must be in a folder that is there, found none at {tmp_path / 'none'}" in capsys.readouterr().err
 
 
 def test_stock_networks_are_exported_as_they_are(tmp_path):

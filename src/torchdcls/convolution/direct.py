@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .costs import WIDEST_PADDING, estimate
-from .problem import Pairs, Problem, flat
+from .problem import LINE, Pairs, Problem, flat
 
 NAME = "direct"
 # torch 2.14 takes up to three times longer for kernels this wide, with channels innermost, than for ones of 14 and 15.
@@ -88,7 +88,8 @@ def by_maps(gradient: Tensor, input: Tensor, problem: Problem, layout: torch.mem
     """The gradient of the kernel, a map of each item of the batch at a time, computed in a layout."""
     sizes = folded(problem)
     result = input.new_empty(problem.kernel_shape)
-    for block in problem.blocks(problem.groups, problem.batch * _bytes_each(problem)):
+    least = math.ceil(LINE / problem.batch)
+    for block in problem.blocks(problem.groups, problem.batch * _bytes_each(problem), least):
         maps = _folded_maps(input[:, block], layout)
         kernels = gradient[:, block].reshape(-1, 1, *problem.output_spatial)
         by_map = correlate(maps, kernels, None, sizes.padding, layout)

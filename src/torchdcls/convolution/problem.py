@@ -22,7 +22,7 @@ _BLOCK_BYTES = {"cpu": 2**21}
 _BLOCK_BYTES_ELSEWHERE = 2**28
 # So many channels, where they are innermost, fill a cache line and a vector: blocks of other numbers are several times
 # slower.
-_LINE = 16
+LINE = 16
 
 
 @dataclass(frozen=True)
@@ -126,18 +126,16 @@ class Problem:
         """How inputs and results lie in memory."""
         return _format(self.channels_last, self.axes)
 
-    def blocks(self, count: int, bytes_each: int) -> list[slice]:
-        """So many groups, or other parts of this size, in blocks of a size that is good for the device."""
-        step = max(1, _BLOCK_BYTES.get(self.device, _BLOCK_BYTES_ELSEWHERE) // max(1, bytes_each))
-        if step > _LINE // 2:
-            step = max(_LINE, step - step % _LINE)
-        return slices(count, step)
+    def blocks(self, count: int, bytes_each: int, least: int = 1) -> list[slice]:
+        """So many groups, or other parts of this size, ``least`` or more in a block of a size good for the device."""
+        step = max(least, _BLOCK_BYTES.get(self.device, _BLOCK_BYTES_ELSEWHERE) // max(1, bytes_each))
+        if step > LINE // 2:
+            step = max(LINE, step - step % LINE)
+        return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
     def tiles(self, bytes_each: int) -> list[tuple[slice, slice]]:
         """Items of the batch and groups, in blocks of such a size that keep to whole lines of groups."""
-        groups = self.blocks(self.groups, self.batch * bytes_each)
-        if groups[0].stop < _LINE:
-            groups = slices(self.groups, _LINE)
+        groups = self.blocks(self.groups, self.batch * bytes_each, least=LINE)
         items = self.blocks(self.batch, groups[0].stop * bytes_each)
         return list(itertools.product(items, groups))
 
@@ -168,15 +166,6 @@ class Problem:
             for (before, after), k, tap in zip(self.padding, self.size, taps, strict=True)
         )
         return replace(self, size=tuple(tap.stop - tap.start for tap in taps), padding=padding)
-
-
-def slices(count: int, step: int) -> list[slice]:
-    """``count`` things, ``step`` at a time.
-
-    >>> slices(5, 2)
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
-    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
 def lies_channels_last(input: Tensor) -> bool:

@@ -1,5 +1,7 @@
 """Images: timm's data sets and transforms, read so that order and augmentation are the same each time."""
 
+import copy
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -50,6 +52,11 @@ class Stream(IterableDataset[tuple[Tensor, int]]):
     def __init__(self, source: Any, transform: Transform, seed: int, classes: int) -> None:
         self.source, self.transform, self.seed, self.classes, self.epoch = source, transform, seed, classes, 0
 
+    @property
+    def images(self) -> int:
+        """Images in the set, as the shards or the recipe say."""
+        return int(self.source.reader.num_samples)
+
     def share(self, rank: int, world: int, workers: int) -> None:
         """Read the share of one process; timm would find out too early, before processes know of each other."""
         self.source.reader.dist_rank, self.source.reader.dist_num_replicas = rank, world
@@ -63,8 +70,11 @@ class Stream(IterableDataset[tuple[Tensor, int]]):
     def __iter__(self) -> Iterator[tuple[Tensor, int]]:
         worker = torch.utils.data.get_worker_info()
         number = worker.id if worker else 0
-        for count, (image, target) in enumerate(self.source):
-            with seeded(self.seed, self.epoch, self.source.reader.dist_rank, number, count):
+        # A reader remembers how it has shuffled; a copy forgets, so that each epoch is the same wherever a run begins.
+        source = copy.copy(self.source)
+        source.reader = copy.copy(self.source.reader)
+        for count, (image, target) in enumerate(source):
+            with seeded(self.seed, self.epoch, source.reader.dist_rank, number, count):
                 if not 0 <= target < self.classes:
                     raise ValueError(f"classes must be from 0 to model.classes - 1 = {self.classes - 1}, got {target}")
                 yield self.transform(image), int(target)
@@ -79,6 +89,24 @@ class ResumableLoader(DataLoader[Any]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Nothing to load."""
+
+
+class StreamLoader(ResumableLoader):
+    """A loader of a stream, which reads what has been before in an epoch once more, to leave it out.
+
+    ``before`` says how many batches that are.
+    """
+
+    def __init__(self, stream: Stream, before: Callable[[], int], **settings: Any) -> None:
+        super().__init__(stream, generator=torch.Generator(), **settings)
+        self.stream, self.before = stream, before
+
+    def __iter__(self) -> Any:
+        self.generator.manual_seed(seed_of(self.stream.seed, self.stream.epoch))  # of the seeds of workers
+        batches = super().__iter__()
+        for _ in itertools.islice(batches, self.before()):
+            continue
+        return batches
 
 
 @dataclass(frozen=True)
@@ -107,7 +135,7 @@ def open_sets(recipe: Recipe) -> Sets:
     data = recipe.data
     training, validation = (open_set(recipe, training) for training in (True, False))
     if isinstance(training, Stream) or isinstance(validation, Stream):
-        images = training.source.reader.num_samples if isinstance(training, Stream) else len(training)
+        images = training.images if isinstance(training, Stream) else len(training)
         assert recipe.model.classes is not None
         return Sets(training, validation, recipe.model.classes, images)
     ours, theirs = (list(samples.pictures.classes) for samples in (training, validation))
@@ -198,7 +226,9 @@ def make_loader(
     if isinstance(samples, Stream):
         samples.share(rank, world, machine.workers)
         settings["persistent_workers"] = False  # new ones know the epoch
-        return ResumableLoader(samples, batch_size=max(1, batch // world), drop_last=training, **settings)
+        steps = samples.images // trainer.batch_size * machine.accumulate  # of an epoch
+        before = (lambda: done() % steps) if training else (lambda: 0)
+        return StreamLoader(samples, before, batch_size=max(1, batch // world), drop_last=training, **settings)
     batches: TrainingBatches | ValidationBatches
     if training:
         batches = TrainingBatches(
