@@ -126,27 +126,8 @@ def layout_samples(problem: Problem) -> Iterator[Sample]:
         yield name, problem.products, elements, nanoseconds(run, problem.device)
 
 
-def transform_sample(problem: Problem) -> Sample:
-    """Transforms of the input there and back, half each."""
-    x, _, _ = tensors(problem, problem.memory_format)
-    transforms = spectral.Transforms(problem)
-
-    def there_and_back() -> None:
-        for groups, _ in transforms.blocks:
-            spectrum = spectral.arranged(transforms.of_input(x, groups), problem)
-            x[:, transforms.inputs_of(groups)] = transforms.to_input(
-                spectrum if problem.depthwise else spectral.maps(spectrum, transforms.frequencies)
-            )
-
-    work = spectral.transform_work(problem, math.prod(x.shape[:2]))
-    return spectral.transform_name(problem), *work, nanoseconds(there_and_back, problem.device) / 2
-
-
 def spectral_samples(problem: Problem) -> Iterator[Sample]:
     """Transforms and products."""
-    yield transform_sample(problem)
-    if problem.axes == 2 and problem.depthwise:
-        yield transform_sample(replace(problem, channels_last=True))
     x, kernel, _ = tensors(problem)
     transforms = spectral.Transforms(problem)
     blocks = [(groups, outputs) for groups, parts in transforms.blocks for outputs in parts]
@@ -162,13 +143,9 @@ def spectral_samples(problem: Problem) -> Iterator[Sample]:
                 spectrum = spectrum.movedim(1, -1).unflatten(-1, transforms.frequencies)
             kernel[outputs] = transforms.to_kernel(spectrum)
 
-    yield (
-        spectral.kernel_transform_name(problem),
-        *spectral.transform_work(problem, math.prod(kernel.shape[:2])),
-        nanoseconds(kernels_there_and_back, problem.device) / 2,
-    )
-    products, moved = spectral.product_work(problem)
-    operation = "multiply" if problem.depthwise else "multiply matrices"
+    work = spectral.transform_work(problem, math.prod(kernel.shape[:2]))
+    of_kernels = nanoseconds(kernels_there_and_back, problem.device) / 2
+    yield spectral.kernel_transform_name(problem), *work, of_kernels
     spectra = [
         (spectral.arranged(transforms.of_input(x, groups), problem), of_kernel(groups, outputs))
         for groups, outputs in blocks
@@ -179,7 +156,45 @@ def spectral_samples(problem: Problem) -> Iterator[Sample]:
             b = torch.conj_physical(b)
             _ = a * b[:, 0] if problem.depthwise else a @ b.mT
 
-    yield operation, products, moved, nanoseconds(multiply, problem.device)
+    product = nanoseconds(multiply, problem.device)
+    yield "multiply" if problem.depthwise else "multiply matrices", *spectral.product_work(problem), product
+    if not problem.depthwise:
+        yield dense_transform_sample(problem)
+        return
+    for last in (False, True) if problem.axes == 2 else (False,):
+        yield from transform_sample(replace(problem, channels_last=last), of_kernels, product)
+
+
+def transform_sample(problem: Problem, of_kernels: float, product: float) -> Iterator[Sample]:
+    """What a transform takes in whole passes, forward and backward, where caches are less warm than on its own."""
+    posed = replace(problem, input_gradient=True, kernel_gradient=True)
+    x, kernel, dy = tensors(posed, posed.memory_format)
+    keep = spectral.keeps(posed)
+
+    def passes() -> None:
+        _, kept_input, kept_kernel = spectral.forward(x, kernel, None, posed, keep)
+        spectral.backward(dy, x, kernel, kept_input, kept_kernel, posed)
+
+    again = 0 if keep else 1  # of both input and kernel
+    left = nanoseconds(passes, posed.device) - (2 + again) * of_kernels - 3 * product
+    if left > 0:
+        work = spectral.transform_work(posed, math.prod(x.shape[:2]))
+        yield spectral.transform_name(posed), *work, left / (4 + again)
+
+
+def dense_transform_sample(problem: Problem) -> Sample:
+    """Transforms of the input there and back, half each."""
+    x, _, _ = tensors(problem)
+    back = torch.empty_like(x)  # not x itself, which would lie in the cache
+    transforms = spectral.Transforms(problem)
+
+    def there_and_back() -> None:
+        for groups, _ in transforms.blocks:
+            spectrum = spectral.arranged(transforms.of_input(x, groups), problem)
+            back[:, transforms.inputs_of(groups)] = transforms.to_input(spectral.maps(spectrum, transforms.frequencies))
+
+    work = spectral.transform_work(problem, math.prod(x.shape[:2]))
+    return spectral.transform_name(problem), *work, nanoseconds(there_and_back, problem.device) / 2
 
 
 def operator_sample(device: str) -> Sample:

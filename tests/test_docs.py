@@ -4,6 +4,7 @@ The Python blocks of the pages run in tests/test_package.py.
 """
 
 import ast
+import csv
 import importlib.util
 import re
 import shlex
@@ -17,6 +18,10 @@ from docs.tools import build, docstrings, mathml
 from markdown import markdown
 
 import torchdcls
+from torchdcls.training import cli, compare
+from torchdcls.training.devices import check_batch
+from torchdcls.training.recipe import change, load_recipe, variants
+from torchdcls.training.train import recipe_words
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -223,6 +228,44 @@ def test_shell_blocks_name_what_there_is(page, words):
             assert set(extra.split(",")) <= set(extras), f"{page}: {' '.join(words)}"
 
 
+def training_commands():
+    """What torchdcls is told to do on the pages, whatever starts it."""
+    for page, words in commands():
+        if "torchdcls" in words:
+            command, *arguments = words[words.index("torchdcls") + 1 :]
+            yield pytest.param(command, arguments, id=f"{page}-{' '.join([command, *arguments])[:60]}")
+
+
+@pytest.mark.parametrize(("command", "words"), list(training_commands()))
+def test_commands_on_the_pages_are_such_as_can_be_given(command, words, tmp_path):
+    words = [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in words]
+    _, arguments = cli.parse(command, words)
+    if command == "train":
+        recipe = load_recipe(arguments.recipe, recipe_words(arguments), arguments.variant)
+        check_batch(recipe, recipe.machine.devices)
+    elif command == "compare":
+        jobs = compare.plan(tmp_path, arguments.recipes, arguments.variants, arguments.seeds, arguments.overrides)
+        assert len(jobs) >= len(arguments.seeds) * len(arguments.recipes)
+    elif command == "evaluate":
+        change(load_recipe("digits"), recipe_words(arguments))
+
+
+YAML = re.compile(r"^```yaml\n(.*?)^```", flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("page", ["training.md", "compare.md"])
+def test_recipes_on_the_pages_load(page, tmp_path):
+    (block,) = YAML.findall((ROOT / "docs" / page).read_text())
+    rest = "" if "model:" in block else "model: {name: convnext_atto}\ndata: {root: images}\n"
+    (tmp_path / "recipe.yaml").write_text(block + rest)
+    found = variants(tmp_path / "recipe.yaml")
+    assert len(found) == 2
+    for variant in found:
+        recipe = load_recipe(tmp_path / "recipe.yaml", variant=variant)
+        assert recipe.variant == variant
+        check_batch(recipe, 1)
+
+
 def module_is_there(name):
     try:
         return importlib.util.find_spec(name) is not None
@@ -254,6 +297,20 @@ def test_the_table_of_fit_errors_is_what_was_measured():
     page = (ROOT / "docs" / "choosing.md").read_text()
     assert draw_fit_error.with_table(page, draw_fit_error.read()) == page
     assert "<!-- fit error -->\n| kernels |" in page
+
+
+def test_the_table_of_cifar10_is_what_was_measured():
+    page = (ROOT / "docs" / "compare.md").read_text()
+    table = re.search(r"<!-- cifar10 -->\n(.*?)<!-- end -->", page, flags=re.S)[1].splitlines()[2:]
+    with (ROOT / "benchmarks" / "results" / "cifar10" / "table.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for line, row in zip(table, rows, strict=True):
+        name = "triangle, width fixed" if row["variant"] == "triangle_fixed" else row["interpolation"]
+        cells = [row["model"], f"{row['size']}² / {row['count']}", name, f"{int(row['parameters']):,}", row["runs"]]
+        for measure, digits in (("train_loss", 3), ("val_top5", 2), ("val_top1", 2)):
+            mean, error = (float(row[f"{measure}_{part}"]) for part in ("mean", "error"))
+            cells.append(f"{mean:.{digits}f} ± {error:.{digits}f}")
+        assert line == f"| {' | '.join(cells)} |"
 
 
 def test_a_fit_is_better_than_the_largest_taps(monkeypatch):

@@ -16,7 +16,7 @@ from torch import nn
 
 import torchdcls
 import torchdcls.official as official
-from torchdcls import reference_kernel
+from torchdcls import clamp_positions_, fuse, parameter_groups, reference_kernel
 from torchdcls.official.kernels import Placement
 
 AXES = {"Dcls1d": 1, "Dcls2d": 2, "Dcls3d": 3, "Dcls2dK1d": 2, "Dcls3_1d": 3}  # those in dcls 0.1.1
@@ -475,3 +475,20 @@ def test_a_version_without_its_widths_is_refused_when_it_is_used():
     layer.DCK.version = "triangle"
     with pytest.raises(ValueError, match="version must be one of v0, v1, max, gauss, got 'triangle'"):
         layer(torch.randn(1, 1, 9))
+
+
+@pytest.mark.parametrize("version", ["v1", "max", "gauss"])
+def test_positions_and_widths_are_known_as_such(version):
+    layer = official.Dcls2d(4, 4, kernel_count=3, dilated_kernel_size=9, groups=4, version=version)
+    model = nn.Sequential(layer, nn.Conv2d(4, 8, 1))
+    groups = {group["name"]: group for group in parameter_groups(model, lr=1e-3, weight_decay=0.05)}
+    expected = [layer.P] if layer.SIG is None else [layer.P, layer.SIG]
+    assert list(map(id, groups["positions"]["params"])) == list(map(id, expected))
+    assert (groups["positions"]["lr"], groups["positions"]["weight_decay"]) == (5e-3, 0.0)
+    assert {id(layer.weight), id(model[1].weight)} == set(map(id, groups["decay"]["params"]))
+    with torch.no_grad():
+        layer.P.fill_(7.0)
+    clamp_positions_(model)
+    assert (layer.P == 4).all()
+    with pytest.raises(ValueError, match=r"got layers of torchdcls.official; .*from_official\(model\) makes"):
+        fuse(model)

@@ -8,13 +8,24 @@ elements apart.
 import fnmatch
 import numbers
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from .layers import DclsNd, check_model
+
+
+class Placed(Protocol):
+    """What has positions to learn: every Dcls layer, and those of :mod:`torchdcls.official`."""
+
+    def placement_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that place the elements."""
+
+    def clamp_positions_(self) -> None:
+        """Move positions that have left their window back, in place, where that is needed."""
+
 
 RATIO = "position_lr_scale"  # the entry of a group that holds its ratio, and is saved with the optimiser's state
 
@@ -64,20 +75,23 @@ def placement_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]
     """The name and Parameter of each position and width in ``model``; shared ones come once."""
     names = {id(parameter): name for name, parameter in reversed(list(model.named_parameters(remove_duplicate=False)))}
     seen = set()
-    for module in model.modules():
-        if isinstance(module, DclsNd):
-            for parameter in module.placement_parameters():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield names[id(parameter)], parameter
+    for module in placed_layers(model):
+        for parameter in module.placement_parameters():
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield names[id(parameter)], parameter
+
+
+def placed_layers(model: nn.Module) -> Iterator[Placed]:
+    """The layers of ``model`` that have positions to learn."""
+    yield from (cast(Placed, module) for module in model.modules() if hasattr(module, "placement_parameters"))
 
 
 def clamp_positions_(model: nn.Module) -> None:
     """Move positions that have left their window back to its edge, in place, where the interpolation needs it."""
     check_model(model)
-    for module in model.modules():
-        if isinstance(module, DclsNd):
-            module.clamp_positions_()
+    for layer in placed_layers(model):
+        layer.clamp_positions_()
 
 
 def register_position_hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[RemovableHandle]:

@@ -11,6 +11,7 @@ from torch import nn
 from .fitting import fit_elements_
 from .interpolation import Interpolation, find_interpolation
 from .layers import Convolution, Dcls1d, Dcls2d, Dcls3d, DclsNd, check_model
+from .parameter_groups import placed_layers
 from .sharing import Share, share_positions, sharing_groups
 
 Where = Callable[[str, nn.Module], bool]
@@ -282,6 +283,11 @@ def fuse(model: Model) -> Model:
     """
     check_model(model)
     if not any(isinstance(module, DclsNd) for module in model.modules()):
+        if any(placed_layers(model)):
+            raise ValueError(
+                "model must hold a Dcls layer to fuse, got layers of torchdcls.official; "
+                "torchdcls.official.from_official(model) makes them such"
+            )
         raise ValueError(
             f"model must hold a Dcls layer to fuse, got a {type(model).__name__} without one; "
             "it is a plain network already, or was never converted"

@@ -20,7 +20,7 @@ class Backend(Protocol):
 
 
 # An estimate may be off by that much, so torch's own is left only for what should be clearly faster.
-_DOUBT = 1.25
+_DOUBT = 1.15
 
 BACKENDS: tuple[Backend, ...] = (plain, direct, spectral, mixed)
 

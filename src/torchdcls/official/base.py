@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -101,6 +101,16 @@ class OfficialLayer(nn.Module):
         """Move positions that left ``± size // 2`` back to it, in place; with an even size that is a tap too far."""
         for row, length in zip(self.P, self.dilated_kernel_size, strict=True):
             row.clamp_(-(length // 2), length // 2)
+
+    def placement_parameters(self) -> Iterator[nn.Parameter]:
+        """Positions and widths, for :func:`torchdcls.parameter_groups`."""
+        yield self.P
+        if self.SIG is not None:
+            yield self.SIG
+
+    def clamp_positions_(self) -> None:
+        """``clamp_parameters`` by the name that :func:`torchdcls.clamp_positions_` calls."""
+        self.clamp_parameters()
 
     def _dense_kernel(self, weight: Tensor, P: Tensor, SIG: Tensor | None) -> Tensor:  # noqa: N803
         kernel: Tensor = self.DCK(weight, P, SIG)

@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     top.add_argument("command", choices=[name for name, _ in COMMANDS], metavar="COMMAND", help="one of the below")
     name: str = top.parse_args(words[:1]).command
     try:
-        return _run(name, words[1:])
+        command, arguments = parse(name, words[1:])
+        return command.run(arguments) or 0
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
         if missing not in (*_TRAIN, *_PAGES, *_EXPORT):
@@ -57,7 +58,8 @@ def _sentence(error: Exception) -> str:
     return text.splitlines()[-1].partition("Error: ")[2] if text.startswith("Caught ") else text
 
 
-def _run(name: str, words: list[str]) -> int:
+def parse(name: str, words: list[str]) -> tuple[ModuleType, argparse.Namespace]:
+    """The module of a command, and its arguments."""
     command: ModuleType = importlib.import_module(f".{name}", __package__)
     parser = argparse.ArgumentParser(
         prog=f"torchdcls {name}", description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -70,7 +72,7 @@ def _run(name: str, words: list[str]) -> int:
     arguments = parser.parse_args(words)
     if overrides:
         arguments.overrides = overrides
-    return command.run(arguments) or 0
+    return command, arguments
 
 
 if __name__ == "__main__":
