@@ -127,6 +127,8 @@ def model_step(device: torch.device) -> Iterator[Comparison]:
         of_different_networks(training_step, device, networks),
         targets={"torchdcls 23x23": 1 / 1.10},
         memory_targets={"torchdcls 23x23": 1.4},
+        repeats=15,
+        seconds=90,
     )
     yield Comparison(
         f"{text}: the same network with dcls 0.1.1 and ours",
