@@ -213,6 +213,23 @@ def test_costs_are_those_of_the_table_for_the_work_there_is():
     assert spectral.cost(both) == pytest.approx(once + backward + kernel + product)
 
 
+@pytest.mark.parametrize(
+    ("batch", "side", "size", "kept"),
+    [
+        (8, 56, 23, True),  # 0.45 times input and output
+        (8, 56, 51, True),  # 0.65
+        (8, 28, 31, False),  # 0.86
+        (1, 28, 23, False),  # 1.07, half of it the spectra of kernels
+    ],
+)
+def test_spectra_are_kept_where_they_are_smaller_than_most_of_input_and_output(batch, side, size, kept):
+    pair = (size // 2, size // 2)
+    of = posed(batch, 6, 6, 6, (side, side), (size, size), (pair, pair), input_gradient=True, kernel_gradient=True)
+    assert spectral.keeps(of) is kept
+    assert spectral.keeps(replace(of, input_gradient=False)) is kept
+    assert not spectral.keeps(replace(of, input_gradient=False, kernel_gradient=False))
+
+
 def test_transforms_are_named_by_what_is_done_besides():
     of = posed(2, 6, 6, 6, (9, 8), (5, 5), ((2, 2), (2, 2)))
     assert (spectral.transform_name(of), spectral.kernel_transform_name(of)) == ("transform", "transform kernels")
