@@ -1,5 +1,7 @@
 import copy
+import re
 import warnings
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -311,3 +313,43 @@ def _twice():
 def test_every_refusal_says_what_to_do(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_the_table_that_a_conversion_prints():
+    def network():
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(4, 4, 7, padding=3, groups=4), nn.Conv2d(4, 8, 1), nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        )
+
+    assert str(to_dcls(network(), 5, 9)).splitlines() == [
+        "layer     before      after                  shared by  parameters",
+        "0         Conv2d 7x7  Dcls2d 9x9 / 5, gauss  1          200 -> 104",
+        "2         Conv2d 3x3  Dcls2d 9x9 / 5, gauss  1          80 -> 208",
+        "2 layers                                                280 -> 312",
+    ]
+    fitted = str(to_dcls(network(), 49, 9, "bilinear", start="fit", share=None)).splitlines()
+    assert fitted[0] == "layer     before      after                      shared by  parameters    error"
+    assert all(re.search(r"\d\.\de[-+]\d\d$", line) for line in fitted[1:3])
+    assert re.search(r" 280 -> [\d,]+$", fitted[3])
+    (first, _) = to_dcls(network())
+    assert first.after == "Dcls2d 23x23 / 26, gauss"
+    with pytest.raises(FrozenInstanceError):
+        first.after = "another"
+
+
+@pytest.mark.parametrize(
+    ("model", "there"),
+    [
+        (
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)),
+            "1 Conv2d 3x3 (0); 2 Conv2d 1x1 (1, ...)",
+        ),
+        (nn.Sequential(nn.ReLU()), "none that there are"),
+        (nn.Conv2d(3, 4, 3), "1 Conv2d 3x3 (the model itself)"),
+    ],
+    ids=["several", "none", "itself"],
+)
+def test_what_was_there_is_listed_where_nothing_was_chosen(model, there):
+    with pytest.raises(ValueError, match=rf"of the \w+, got none of {re.escape(there)}; pass a function"):
+        to_dcls(model)
