@@ -103,7 +103,6 @@ COSTS: dict[str, dict[str, tuple[float, float, float]]] = {
         "torch dense kernel gradient, 1-D": (29_000, 0, 0.036),
         "torch dense kernel gradient, 3-D": (38_000, 0.00027, 0),
         "transform": (41_000, 0.00046, 0),
-        "transform, channels last": (41_000, 0.00046, 0),  # taken to be the same
         "transform kernels": (41_000, 0.00054, 0),
         "multiply": (21_000, 0.004, 0),
         "multiply matrices": (46_000, 0.00029, 0.0079),

@@ -76,11 +76,10 @@ def _transform_cost(problem: Problem, channels: int) -> float:
 
 
 def transform_name(problem: Problem) -> str:
-    """A transform in the table of costs: maps are gathered where channels are innermost, matrices made where dense."""
-    form = (
-        "" if problem.depthwise and not problem.channels_last else ", channels last" if problem.depthwise else ", dense"
-    )
-    return by_axes(f"transform{form}", problem)
+    """A transform in the table of costs; dense ones make matrices, others gather maps whose channels are innermost."""
+    if not problem.depthwise:
+        return by_axes("transform, dense", problem)
+    return by_axes("transform, channels last" if problem.channels_last else "transform", problem)
 
 
 def _kernel_transform_cost(problem: Problem) -> float:

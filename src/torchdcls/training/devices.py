@@ -63,7 +63,7 @@ def _check_launcher(devices: int, nodes: int) -> None:
         return
     raise ValueError(
         f"{launcher} has started {_started()} processes, and the recipe has {nodes} nodes with {devices} devices; "
-        f"give --nodes and --devices to both"
+        "give --nodes and --devices to both"
         + (", the latter to srun as --ntasks-per-node" if launcher == "srun" else "")
     )
 
